@@ -56,10 +56,9 @@ lint: $(VENV)/installed-with-tests  ## check format and style, changing nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-format: $(VENV)/installed-with-tests  ## put format, style and the stubs for type checkers right
+format: $(VENV)/installed-with-tests  ## put format and style right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python -m tests.stubs
 
 docs: $(VENV)/installed-with-docs  ## build the site, docs/_build/html; its tutorials are executed
 	$(UNOPTIMISED) $(BIN)/python -m sphinx --builder html --jobs 2 --fail-on-warning --keep-going docs docs/_build/html

@@ -31,24 +31,66 @@ can be added to from outside).
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:  # for editors and type checkers: the same names as in CONTENTS
+    from sampler.analysis.learned_heads import SampledHeads
+    from sampler.api.estimators import (
+        AttentionClassifier,
+        AttentionEstimator,
+        AttentionRegressor,
+    )
+    from sampler.api.heads import ablate_heads, removable
+    from sampler.api.model import (
+        compare,
+        head_importance,
+        make_problem,
+        sample,
+        solve,
+        teacher_of,
+    )
+    from sampler.api.posterior import sampled_attention, weighted_draws
+    from sampler.api.runs import Run, Sweep, check, compare_models, open_results, run, sweep
+    from sampler.data.arrays import Arrays
+    from sampler.data.copying import Copy
+    from sampler.data.digits import Digits
+    from sampler.data.markov_chain import MarkovChain
+    from sampler.data.one_shot import OneShot
+    from sampler.data.time_series import SeriesArchive, TimeSeries
+    from sampler.errors import DataWarning, InputError, ReliabilityWarning
+    from sampler.posterior.exported import FlatDensity
+    from sampler.presentation.notebook import Comparison
+    from sampler.presentation.several_runs import Models
+    from sampler.settings.network_sections import Mlp, Network, Posterior, Theory
+    from sampler.settings.recipe import Recipe
+    from sampler.settings.sampler import Sampler
+    from sampler.settings.task_sections import Attention, LearnedAttention
+    from sampler.torch_models.export import export_attention
+
 # Public names, each imported from its module at its first use.
 CONTENTS = {
-    "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task copy_task "
-    "one_shot_task arrays_task make_task ChosenTask",
-    "api.model": "make_network ChosenNetwork solve sample compare head_importance make_problem "
-    "teacher_of",
-    "api.posterior": "numpyro_model log_density weighted_draws attention_found",
+    "settings.recipe": "Recipe",
+    "settings.network_sections": "Network Mlp Posterior Theory",
+    "settings.sampler": "Sampler",
+    "settings.task_sections": "Attention LearnedAttention",
+    "data.markov_chain": "MarkovChain",
+    "data.time_series": "TimeSeries SeriesArchive",
+    "data.digits": "Digits",
+    "data.copying": "Copy",
+    "data.one_shot": "OneShot",
+    "data.arrays": "Arrays",
+    "api.model": "solve sample compare head_importance make_problem teacher_of",
+    "api.posterior": "weighted_draws sampled_attention",
+    "api.runs": "run sweep check open_results compare_models Run Sweep",
+    "api.heads": "ablate_heads removable",
+    "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
     "analysis.learned_heads": "SampledHeads",
     "posterior.exported": "FlatDensity",
-    "api.heads": "ablate_heads removable",
-    "api.runs": "run sweep check open_results compare_models Run Sweep",
-    "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
-    "torch_models.export": "export_attention",
     "presentation.notebook": "Comparison",
     "presentation.several_runs": "Models",
+    "torch_models.export": "export_attention",
     "errors": "InputError DataWarning ReliabilityWarning",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}

@@ -19,7 +19,6 @@ from sampler.errors import (
     InputError,
     OutOfTimeError,
     RequeueError,
-    Setting,
     exit_code_of,
     one_line,
     reason_of,
@@ -236,7 +235,7 @@ def sweep(arguments: Namespace) -> ExitCode:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
     if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":
         remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
-        raise InputError(Setting("sampler", "points"), "selected", remedy)
+        raise InputError("sampler.points", "selected", remedy)
     figures, interruption = arguments.figures, arguments.interruption
     if arguments.point is not None:
         return run_one(recipe, directory, arguments.point, figures, interruption)

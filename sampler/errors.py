@@ -1,10 +1,9 @@
 """The failures a user can meet, and the exit code of each."""
 
 import errno
-from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -32,81 +31,30 @@ ENDINGS = {
 }
 
 
-class Setting(NamedTuple):
-    """A setting: `network.widths` in a recipe, `widths` in Python.
-
-    key  within its section, as `mlp.width` or `heads[0]`; empty for the section itself
-    """
-
-    section: str
-    key: str = ""
-
-
-class Words(NamedTuple):
-    """Words for the same thing in a recipe and in Python."""
-
-    recipe: str
-    python: str
-
-
-class Option(NamedTuple):
-    """An option of a command, which is a keyword in Python."""
-
-    name: str
-
-
-# What a message is made of: text, or what each face writes in its own way.
-Part = str | Setting | Words | Option
-
-
-def as_recipe(part: Part) -> str:
-    """Write a part of a message for somebody who wrote a recipe."""
-    if isinstance(part, Setting):
-        return f"{part.section}.{part.key}" if part.key else part.section
-    if isinstance(part, Option):
-        return f"--{part.name}"
-    return part.recipe if isinstance(part, Words) else str(part)
-
-
 class InputError(ValueError):
-    """A recipe, a data file or a command-line argument that cannot be used.
+    """A recipe, a data file or an argument that cannot be used.
 
     Its text is one line, `field = value: remedy`.
 
-    subject  what cannot be used: a setting, or the name of an array, option or argument
-    value    the value received
-    remedy   what to do; with `parts` a format whose fields {} are these
-    write    how a face writes settings: as keys of a recipe, or as keywords of a Python function
+    field   what cannot be used: a setting, as `network.widths`; an array; an option of a command,
+            as `--out`; an argument of a function
+    value   the value received
+    remedy  what to do
     """
 
     exit_code = ExitCode.BAD_INPUT
 
-    def __init__(
-        self,
-        subject: Part,
-        value: object,
-        remedy: str,
-        *parts: Part,
-        write: Callable[[Part], str] = as_recipe,
-    ) -> None:
-        self.subject = subject
-        self.value = value
-        self.template, self.parts, self.write = remedy, parts, write
-        self.field = write(subject)
-        self.remedy = remedy.format(*map(write, parts)) if parts else remedy
-        super().__init__(f"{one_line(self.field)} = {shortened(value)}: {one_line(self.remedy)}")
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        self.field, self.value, self.remedy = field, value, remedy
+        super().__init__(f"{one_line(field)} = {shortened(value)}: {one_line(remedy)}")
 
-    def written(self, write: Callable[[Part], str]) -> "InputError":
-        """Return the same error in the words of another face."""
-        return InputError(self.subject, self.value, self.template, *self.parts, write=write)
-
-    def about(self, subject: Part) -> "InputError":
+    def about(self, field: str) -> "InputError":
         """Return the same error about what the caller knows by another name."""
-        return InputError(subject, self.value, self.template, *self.parts, write=self.write)
+        return InputError(field, self.value, self.remedy)
 
     def __reduce__(self):
         # Exception would otherwise be rebuilt from its one-line text alone.
-        return InputError, (self.subject, self.value, self.template, *self.parts)
+        return InputError, (self.field, self.value, self.remedy)
 
 
 def input_error_in(problem: Any) -> InputError | None:

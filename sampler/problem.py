@@ -287,7 +287,7 @@ def build_problem(
             labels = jnp.asarray(task.train.labels)
             learning = LearningProblem(architecture, attended, labels, *temperatures)
     except TemperatureTooSmall as error:
-        raise InputError("temperature", error.temperature, error.remedy) from None
+        raise InputError("posterior.temperature", error.temperature, error.remedy) from None
     attended = {
         f"attended_{name}": attend_split(split, readout, task.pairs)
         for name, split in task.named_splits.items()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes
+from sampler.attention.layers import MlpLike, lowest_layers, mlp_shapes
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
 from sampler.attention.sampled import READ, AttendingTokens, SampledAttention
@@ -65,7 +65,7 @@ class TokenNetwork:
     norm: Literal["none", "before", "after"]
     readout: Literal["last", "first", "mean"]
     residual: bool = False
-    mlp: Mlp | None = None
+    mlp: MlpLike | None = None
     logits: tuple[tuple[str, tuple[int, ...]], ...] = ()
     stream: bool = False
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from sampler.attention.sampled import SampledAttention
 from sampler.data.split import StreamedSplit, measured_examples
 from sampler.data.task import Task
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 from sampler.mcmc.collected_draws import MOST_POINTWISE
 from sampler.posterior.data import SampledPaths, TokenData
 from sampler.posterior.exported import FlatDensity, Model, export_model
@@ -25,7 +25,7 @@ from sampler.posterior.spaces import (
     make_space,
     refuse_space,
 )
-from sampler.settings.network_sections import NetworkSection
+from sampler.settings.network_sections import Network
 from sampler.settings.recipe import Recipe
 from sampler.token_network import TokenNetwork, token_arrays
 from theory.architecture import Architecture
@@ -158,7 +158,7 @@ def named_fields(task: Task) -> dict[str, Any]:
 
 
 def network_and_heads(
-    settings: NetworkSection, task: Task, architecture: Architecture
+    settings: Network, task: Task, architecture: Architecture
 ) -> tuple[TokenNetwork, SampledAttention | None]:
     """The network of a recipe on a task, and its learned heads, where it has such."""
     network = TokenNetwork(
@@ -190,7 +190,7 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
             lengths = f"{split.lengths.min()} to {split.lengths.max()}"
             remedy = f"the sequences of {name} have {lengths} tokens, and outside the theory only "
             remedy += 'one token can be read of such: use "last" or "first"'
-            raise InputError(Setting("network", "readout"), "mean", remedy)
+            raise InputError("network.readout", "mean", remedy)
     network, heads = network_and_heads(settings, task, architecture)
     splits = {
         name: token_arrays(split, settings.readout, heads)

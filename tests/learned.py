@@ -1,6 +1,5 @@
 """Small recipes with learned heads, beside those of the random heads that are one draw of them."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from sampler.data.make import build_task
 from sampler.data.task import Task
 from sampler.problem import Problem, build_problem
-from sampler.settings.recipe import Recipe, recipe_of
+from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, stream
 from sampler.token_problem import LearnedProblem
 
@@ -60,7 +59,7 @@ def learned_recipe(
     }
     if sampler is not None:
         settings["sampler"] = sampler
-    return recipe_of(settings, Path.cwd())
+    return Recipe(**settings)
 
 
 def learned_problem(**changes: Any) -> LearnedProblem:

@@ -14,7 +14,7 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.importance_sampling import ImportanceDraws
 from sampler.posterior.space import Space
 from sampler.problem import Problem
-from sampler.settings.sampler import SamplerSection
+from sampler.settings.sampler import Sampler
 from theory import Architecture, LearningProblem, OrderParameters, attended_inputs
 
 # No two sizes of one network agree by accident, so that a swapped axis cannot go unnoticed.
@@ -73,7 +73,7 @@ def drawn_factors(space: Space, draws: ImportanceDraws) -> np.ndarray:
 
 
 NUTS, HMC, SPLIT_HMC, TEMPERED = (
-    algorithm_named(name, SamplerSection().values_for(name))
+    algorithm_named(name, Sampler().values_for(name))
     for name in ("nuts", "hmc", "split_hmc", "tempered")
 )
 

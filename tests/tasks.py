@@ -5,19 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.data.markov_chain import MarkovChainSection
-from sampler.data.time_series import TimeSeriesSection
-from sampler.settings.task_sections import AttentionSection
+from sampler.data.markov_chain import MarkovChain
+from sampler.data.time_series import TimeSeries
+from sampler.settings.task_sections import Attention
 
 
 def markov_chain(heads=(("good",), ("uniform",)), beta=10.0, **settings):
-    section = MarkovChainSection(kind="markov_chain", **settings)
-    return section.make(AttentionSection(heads=heads, inverse_temperature=beta))
+    section = MarkovChain(kind="markov_chain", **settings)
+    return section.make(Attention(heads=heads, inverse_temperature=beta))
 
 
 def time_series(heads=(("lag",), ("uniform",)), look_back=2, beta=10.0, form=None, **settings):
-    section = TimeSeriesSection(kind="time_series", **settings)
-    attention = AttentionSection(heads=heads, lag=look_back, inverse_temperature=beta, form=form)
+    section = TimeSeries(kind="time_series", **settings)
+    attention = Attention(heads=heads, lag=look_back, inverse_temperature=beta, form=form)
     return section.make(attention)
 
 

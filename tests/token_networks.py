@@ -11,7 +11,7 @@ from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
 from sampler.posterior.data import TokenData
-from sampler.settings.network_sections import MlpSection
+from sampler.settings.network_sections import Mlp
 from sampler.token_network import TokenArrays, TokenNetwork
 from sampler.token_problem import TokenProblem
 from tests.problems import NetworkData
@@ -195,7 +195,7 @@ def attended(network, weights, hidden, omega, place):
 _PLAIN = Architecture((2,), (4, 3), (0.8, 1.4, 1.2), channels=3)
 _EVEN = Architecture((2,), (4, 4), (0.8, 1.4, 1.2), channels=3)
 _PAIR = Architecture((2, 2), (3, 4, 5), (0.8, 1.4, 0.9, 1.2), channels=3)
-_BLOCK = {"norm": "before", "residual": True, "mlp": MlpSection(width=3, activation="gelu")}
+_BLOCK = {"norm": "before", "residual": True, "mlp": Mlp(width=3, activation="gelu")}
 # Networks of every kind, as `random_token_problem` poses them; a new kind is one more row.
 KINDS: dict[str, tuple[TokenNetwork, Learned | None]] = {
     "relu": (network_of(_PLAIN, None, "relu", readout="mean"), None),

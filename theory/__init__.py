@@ -30,6 +30,63 @@ Source of the theory: Tiberi, Mignacco, Irie, Sompolinsky, arXiv 2405.15926.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # for editors and type checkers: the same names as in CONTENTS
+    from theory.action_functional import ActionByProducts, DenseAction
+    from theory.architecture import Architecture, AttentionPaths
+    from theory.attended import attended_inputs, pair_matrices, token_readout
+    from theory.attention_regression import (
+        HeadPoints,
+        attention_kernel,
+        attention_matrix,
+        regression_of_attention,
+    )
+    from theory.energy import (
+        NoisyKernel,
+        TemperatureTooSmall,
+        energy_of_columns,
+        energy_of_kernel,
+        regress,
+    )
+    from theory.energy_derivatives import DenseEnergy
+    from theory.infinite_width import BestTemperature, InfiniteWidth, best_temperature
+    from theory.laplace import Fluctuations, LogPosterior
+    from theory.learning_problem import (
+        LabelEnergy,
+        LearningProblem,
+        Triangle,
+        compress,
+        sub_network,
+    )
+    from theory.leave_one_out import Combinations, LeftOut, LeftOutAtSaddle, left_out_log_density
+    from theory.log_evidence import (
+        log_evidence_at_leading_order,
+        log_evidence_at_next_order,
+        log_evidence_at_saddle,
+    )
+    from theory.next_order import NextOrder, NextOrderStatus, solve_next_order
+    from theory.nonlinear_kernels import (
+        Kernels,
+        NonlinearProblem,
+        TokenExamples,
+        activation,
+        first_moment,
+        kernels_at,
+        pair_moment,
+    )
+    from theory.observables import (
+        centred_kernel,
+        head_scores,
+        kernel_alignment,
+        off_diagonal_share,
+        participation_ratio,
+    )
+    from theory.overlaps import OrderParameters
+    from theory.path_kernels import Features, StoredKernels, make_path_kernels, path_features
+    from theory.predictor import Predictor, mean_without, path_contributions, predict
+    from theory.saddle_point import SaddlePoint, SaddlePointStatus, solve_saddle_point
+    from theory.wishart_chain import BartlettCoordinates, WishartChain
 
 CONTENTS = {
     "architecture": "Architecture AttentionPaths",

@@ -15,7 +15,7 @@ import xarray as xr
 from sampler.analysis.predictors import AXIS, LEADING, TUNED
 from sampler.analysis.scores import ACCURACY, DENSITY
 from sampler.analysis.sweep_dataset import SweptPoint, along_grid, swept_points
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 from sampler.settings.recipe import Recipe
 
 TEMPERATURE = "posterior.temperature"
@@ -106,10 +106,9 @@ def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
     chosen = set(selection(recipe, points))
     if len(chosen) * len(recipe.sweep[TEMPERATURE]) < len(points):
         raise InputError(
-            Setting("sampler", "points"),
+            "sampler.points",
             "selected",
-            'no temperature has scores on a validation split; set {}, or {} = "all"',
-            Setting("task", "examples_validation"),
-            Setting("sampler", "points"),
+            "no temperature has scores on a validation split; set task.examples_validation, or "
+            'sampler.points = "all"',
         )
     return chosen

@@ -136,7 +136,7 @@ def nonlinear_table(problem: TokenProblem) -> xr.Dataset:
     try:
         kernels = kernels_at(learning, test)
     except TemperatureTooSmall as error:
-        raise InputError("temperature", error.temperature, error.remedy) from None
+        raise InputError("posterior.temperature", error.temperature, error.remedy) from None
     moments = kernels.regression(learning.labels, temperature)
     mean, variance, evidence = map(np.asarray, moments)
     columns = moment_columns(mean, variance, problem.labels_test)

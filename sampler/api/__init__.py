@@ -1,9 +1,8 @@
 """The package from Python, by the same functions as the command line.
 
-keywords    signatures made from settings, and errors in terms of a call
-tasks       data: one function for each kind of task
-model       a network; solve, sample, compare; the problem for a theory of one's own
-runs        recipes: run, sweep, check, and their stored results
+recipes     what functions take: a recipe or its file; its data, made once
+model       solve, sample, compare; the problem for a theory of one's own
+runs        run, sweep, check, and stored results
 posterior   the posterior itself, as a NumPyro model or as a function of one vector; its attention
 trained_model  a trained model on examples, whose heads are removed
 heads       which heads of a trained model matter, and which can go

@@ -5,7 +5,6 @@ predictor is a Gaussian process.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -18,13 +17,12 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from sampler.api.keywords import keywords_of, takes, warn_of, with_meanings
-from sampler.api.model import drawn, make_network, problem_of, recipe_and_data, solved
-from sampler.api.tasks import arrays_task
+from sampler.api.model import drawn, solved
+from sampler.api.recipes import data_of, warn_of
+from sampler.data.arrays import Arrays
 from sampler.errors import InputError, ReliabilityWarning
 from sampler.runtime import jax_settings, refuse_masked
-from sampler.settings.network_sections import NetworkSection, PosteriorSection
-from sampler.settings.sampler import SamplerSection
+from sampler.settings.recipe import Recipe
 
 if TYPE_CHECKING:
     from sampler.analysis.estimates import Averages
@@ -44,17 +42,8 @@ Labels = Shaped[np.ndarray, " example"] | Shaped[np.ndarray, "example output"]
 Targets = Float[np.ndarray, " example"] | Float[np.ndarray, "example output"]
 OfDraws = Float[np.ndarray, "chain draw example output"]
 
-# Settings that estimators take, and defaults that are others here.
-DEFAULTS = {"widths": 100, "readout": NetworkSection.model_fields["readout"].default}
+# Parameters that are settings of the section `sampler`.
 OF_CHAINS = ("draws", "chains", "warmup", "max_minutes", "space", "algorithm")
-SETTINGS = [
-    replace(keyword, default=DEFAULTS.get(keyword.name, keyword.default))
-    for keyword in (
-        *keywords_of(NetworkSection, "widths", "variances", "readout"),
-        *keywords_of(PosteriorSection, "temperature"),
-        *keywords_of(SamplerSection, *OF_CHAINS),
-    )
-]
 
 
 class FitWarning(ReliabilityWarning, ConvergenceWarning):
@@ -67,28 +56,48 @@ class AttentionEstimator(BaseEstimator):
     Inputs X are attended inputs [example, path, channel], paths in flat order, the head of layer 1
     slowest; or [example, channel], a single path.
 
+    widths        N of all layers, or [N_1, …, N_L, N_a]
+    variances     prior variance of all weights, or [σ0², σ1², …, σL², σa²]
+    temperature   𝒯, the variance of the likelihood
     heads         of each layer, whose product is the number of paths; None: one layer of them all
     method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
     random_state  seed of the chains, or of the starting points of the theory; a RandomState or a
                   Generator, from which one is drawn; None: 0
+    draws, chains, warmup, max_minutes, space, algorithm
+                  of the chains, as in `Sampler`; without draws they go on until they are trusted
     progress      show how far the chains are
     """
 
-    @takes(*SETTINGS)
     def __init__(
         self,
         *,
+        widths: int | Sequence[int] = 100,
+        variances: float | Sequence[float] = 1.0,
+        temperature: float = 0.01,
         heads: Sequence[int] | None = None,
         method: Literal["posterior", "theory"] = "posterior",
         random_state: int | np.random.RandomState | np.random.Generator | None = 0,
+        draws: int | None = None,
+        chains: int = 4,
+        warmup: int | None = None,
+        max_minutes: float = 60.0,
+        space: str = "auto",
+        algorithm: str = "auto",
         progress: bool = False,
-        **settings: Any,
     ) -> None:
+        self.widths = widths
+        self.variances = variances
+        self.temperature = temperature
         self.heads = heads
         self.method = method
         self.random_state = random_state
+        self.draws = draws
+        self.chains = chains
+        self.warmup = warmup
+        self.max_minutes = max_minutes
+        self.space = space
+        self.algorithm = algorithm
         self.progress = progress
-        vars(self).update({each.name: settings.get(each.name, each.default) for each in SETTINGS})
 
     def fit(self: Fitted, X: Inputs, y: Any) -> Fitted:
         """Sample the posterior, or solve the theory, of these examples.
@@ -112,30 +121,37 @@ class AttentionEstimator(BaseEstimator):
         self.shape_in_ = attended.shape[1:]
         heads = self.shape_in_[:1] if self.heads is None else tuple(map(int, self.heads))
         spaced = np.linspace(0, len(attended) - 1, min(MOST_JUDGED, len(attended))).astype(int)
-        arrays = {"attended_train": attended, "labels_train": self._labels(y)}
-        try:
-            self.task_ = arrays_task(**arrays, heads=heads, attended_test=attended[spaced])
-        except InputError as problem:
-            is_inputs = problem.subject == "attended_train"
-            raise (problem.about("X") if is_inputs else problem) from None
-        self.network_ = make_network(
-            self.widths, variances=self.variances, temperature=self.temperature
-        )
+        settings = {name: getattr(self, name) for name in OF_CHAINS}
+        settings = {name: value for name, value in settings.items() if value is not None}
         seed = seed_from(self.random_state)
+        self.recipe_ = Recipe(
+            task=Arrays(
+                attended=attended,
+                labels=self._labels(y),
+                heads=heads,
+                attended_test=attended[spaced],
+            ),
+            network={"widths": self.widths, "variances": self.variances},
+            posterior={"temperature": self.temperature},
+            theory={"seed": seed},
+            sampler={"seed": seed, **settings},
+        )
+        try:
+            data_of(self.recipe_)
+        except InputError as problem:
+            raise (problem.about("X") if problem.field == "attended" else problem) from None
         if self.method == "theory":
-            self.theory_ = solved(self.task_, self.network_, {"seed": seed})
+            self.theory_ = solved(self.recipe_)
             if not self.theory_.attrs["converged"]:
                 raise InputError("method", "theory", self.theory_.attrs["explanation"])
         elif self.method == "posterior":
-            self._sample(seed)
+            self._sample()
         else:
             raise InputError("method", self.method, 'use "posterior" or "theory"')
 
-    def _sample(self, seed: int) -> None:
+    def _sample(self) -> None:
         """Draw, and judge the draws."""
-        settings = {name: getattr(self, name) for name in OF_CHAINS}
-        settings = {name: value for name, value in settings.items() if value is not None}
-        self.draws_ = drawn(self.task_, self.network_, self.progress, {"seed": seed, **settings})
+        self.draws_ = drawn(self.recipe_, self.progress)
         from sampler.analysis.verdict import trust_verdict
         from sampler.jobs.stages import diagnose_stage
 
@@ -152,14 +168,14 @@ class AttentionEstimator(BaseEstimator):
         A new label varies by variance + temperature. Of classes also the probability of the second
         one, without its error. The theory has no error that it knows.
         """
-        check_is_fitted(self, "network_")
+        check_is_fitted(self, "recipe_")
         attended, _ = self._read(X)
         if attended.shape[1:] != self.shape_in_:
             raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
-        recipe, data = recipe_and_data(self.task_, self.network_)
+        known = data_of(self.recipe_)
         starts = range(0, len(attended), EXAMPLES_AT_ONCE)
         with jax_settings():
-            problem = problem_of(self.task_, recipe, data)
+            problem = known.problem(self.recipe_, known.fitted(self.recipe_))
             parts = [attended[start : start + EXAMPLES_AT_ONCE] for start in starts]
             return xr.concat([self._predict(problem, part) for part in parts], "example")
 
@@ -210,9 +226,6 @@ class AttentionEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-AttentionEstimator.__doc__ = with_meanings(AttentionEstimator.__doc__, SETTINGS)
 
 
 class AttentionRegressor(RegressorMixin, AttentionEstimator):

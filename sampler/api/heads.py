@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from sampler.api.keywords import takes
-from sampler.api.tasks import ChosenTask
 from sampler.api.trained_model import LabelledExamples, are_classes, labelled_models
 from sampler.errors import InputError
 from sampler.runtime import jax_settings
+from sampler.settings.task_sections import TaskSettings
 
 if TYPE_CHECKING:
     import pandas
@@ -25,7 +24,6 @@ Measure = Literal["loss", "accuracy"]
 # --- every head alone
 
 
-@takes()
 def ablate_heads(
     model: Any,
     *,
@@ -43,7 +41,8 @@ def ablate_heads(
 ) -> "AblatedHeads":
     """Remove every head of a trained model, alone, on unseen examples: what is lost without it.
 
-    model    a PyTorch module; or what `one_shot_task` returns, with the network that `train` made
+    model    a PyTorch module; or the task of a network that `train` made, as
+             `sampler.OneShot(model=…)`
     validation, test
              of a PyTorch module: pairs of inputs and labels, as for `export_attention`, or class
              numbers where the model has an output for each class. Taylor importance is measured on
@@ -141,7 +140,6 @@ class AblatedHeads:
 # --- heads together
 
 
-@takes()
 def removable(
     model: Any,
     *,
@@ -159,7 +157,7 @@ def removable(
 ) -> "RemovableHeads":
     """Choose the heads of a trained model that can go together at a limit of loss or accuracy.
 
-    model    a PyTorch module, or what `one_shot_task` returns
+    model    a PyTorch module, or the task of a network that `train` made
     loss, accuracy
              the limit, one of them: what may be lost on validation examples in units of the
              model's loss (nats where labels are classes), or as a share of right answers
@@ -187,7 +185,7 @@ def removable(
     chosen, measured, named = labelled_models(model, splits, "auto", layers, heads, **of_module)
     if measure == "accuracy" and not are_classes({"": chosen.labels, "test": measured.labels}):
         raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
-    is_task = isinstance(model, ChosenTask)
+    is_task = isinstance(model, TaskSettings)
     with jax_settings(), shown_steps(progress) as show:
         found = largest_set(
             chosen, measured, named, measure, limit, replacement, emptied=not is_task, show=show

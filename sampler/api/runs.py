@@ -1,23 +1,25 @@
-"""Recipes from Python: runs and sweeps, stored in directories as on the command line.
+"""Runs and sweeps from Python, stored in directories as on the command line."""
 
-Errors name the keys of a recipe.
-"""
-
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.keywords import plain_setting, takes, warn_of, with_keys
-from sampler.api.model import doubts_of_theory
+from sampler.api.recipes import (
+    RecipeOrPath,
+    as_a_command,
+    doubts_of_theory,
+    recipe_from,
+    warn_of,
+    with_directory,
+)
 from sampler.errors import ABSENT, InputError, ReliabilityWarning, Verbatim
-from sampler.settings.recipe import Recipe, recipe_of
-from sampler.settings.toml import folder_of, read_toml
-from sampler.storage.directory import RECIPE_FILE, default_directory, find_directory
+from sampler.settings.recipe import Recipe
+from sampler.settings.toml import read_toml
+from sampler.storage.directory import RECIPE_FILE, find_directory
 
 if TYPE_CHECKING:
     import pandas
@@ -28,13 +30,8 @@ if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
     from sampler.analysis.sweep_results import SweepResults
     from sampler.analysis.verdict import Verdict
-    from sampler.jobs.interruption import Interruption
     from sampler.presentation.notebook import Comparison
     from sampler.presentation.several_runs import Models
-
-# A TOML file, or its tables as nested dicts.
-AnyRecipe = str | Path | Mapping[str, Any]
-Changes = Mapping[str, Any]
 
 
 # --- stored results
@@ -49,6 +46,11 @@ class Stored:
     def __post_init__(self) -> None:
         # Files are read later, when the working directory may be another one.
         object.__setattr__(self, "directory", Path(self.directory).absolute())
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe that was run."""
+        return Recipe.load(self.directory / RECIPE_FILE)
 
     def report(self) -> Path:
         """Write `report.html`, everything on one page, and the figures; the path of the page."""
@@ -188,8 +190,7 @@ class Sweep(Stored):
         return [self.verdict, self.reliability, points_table(self._results.points)]
 
 
-@takes(write=with_keys)
-def open_results(directory: str | Path) -> Run | Sweep:
+def open_results(directory: str | PathLike[str]) -> Run | Sweep:
     """Open the results of an earlier run or sweep.
 
     directory  where they are
@@ -200,7 +201,6 @@ def open_results(directory: str | Path) -> Run | Sweep:
     return Sweep(folder) if read_toml(folder / RECIPE_FILE).get("sweep") else Run(folder)
 
 
-@takes()
 def compare_models(runs: "Sequence[Run | str | Path] | Mapping[str, Run | str | Path]") -> "Models":
     """Compare runs with the same training labels by leave-one-out cross-validation.
 
@@ -225,37 +225,33 @@ def compare_models(runs: "Sequence[Run | str | Path] | Mapping[str, Run | str | 
 # --- commands
 
 
-@takes(write=with_keys)
 def run(
-    recipe: AnyRecipe,
+    recipe: RecipeOrPath,
     *,
-    settings: Changes | None = None,
-    out: str | Path | None = None,
+    out: str | PathLike[str] | None = None,
     figures: bool = True,
     progress: bool = True,
 ) -> Run:
     """Do everything for a recipe, as `attention-posterior run`, and open the results.
 
-    recipe    a TOML file, or its tables as nested dicts, whose paths are relative to the current
-              directory
-    settings  changes of single settings, such as {"network.widths": 20}
+    recipe    a `Recipe`, or the path of a TOML file
     out       where results go; None: `runs/results/<name>-<hash>`
     figures   draw the figures; `report()` of the result does so later
     progress  print on stdout and stderr what is done
 
-    Called again, an interrupted run goes on where it was, and a finished one is opened. Raises
-    InputError for what cannot be used. A `ReliabilityWarning` says where diagnostics fail, or a
-    saddle point did not converge.
+    Called again, an interrupted run goes on where it was, and a finished one is opened. Arrays of a
+    task in memory are kept in the directory. Raises InputError for what cannot be used. A
+    `ReliabilityWarning` says where diagnostics fail, or a saddle point did not converge.
     """
     from sampler.jobs.plan import make_plan
     from sampler.jobs.run import start_run
 
-    chosen = recipe_from(recipe, settings)
+    chosen, directory = with_directory(recipe_from(recipe), out)
     if chosen.sweep:
         remedy = "this recipe has a grid of points: use sampler.sweep"
         raise InputError("sweep", chosen.sweep, remedy)
     with as_a_command(progress) as interruption:
-        plan = make_plan("run", chosen, chosen_directory(out, chosen), figures)
+        plan = make_plan("run", chosen, directory, figures)
         start_run(plan, interruption)
     warn_of(plan.task.concerns)
     done = Run(plan.directory)
@@ -265,13 +261,11 @@ def run(
     return done
 
 
-@takes(write=with_keys)
 def sweep(
-    recipe: AnyRecipe,
+    recipe: RecipeOrPath,
     over: Mapping[str, Sequence[Any]] | None = None,
     *,
-    settings: Changes | None = None,
-    out: str | Path | None = None,
+    out: str | PathLike[str] | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     figures: bool = True,
@@ -279,10 +273,8 @@ def sweep(
 ) -> Sweep:
     """Run a recipe at every point of a grid, as `attention-posterior sweep`, and open the results.
 
-    recipe     a TOML file, or its tables as nested dicts, whose paths are relative to the current
-               directory
+    recipe     a `Recipe`, or the path of a TOML file
     over       values of settings, such as {"network.widths": [10, 100]}; None: the recipe's own
-    settings   changes of single settings, such as {"posterior.temperature": 0.1}
     out        where results go; None: `runs/results/<name>-<hash>`
     workers    so many processes of this machine: a script then has to begin its work under
                `if __name__ == "__main__":`
@@ -297,13 +289,15 @@ def sweep(
     from sampler.jobs.plan import make_plan
     from sampler.jobs.sweep import start_sweep
 
-    swept = {f"sweep.{key}": list(values) for key, values in (over or {}).items()}
-    chosen = recipe_from(recipe, {**(settings or {}), **swept})
-    if not chosen.sweep:
+    grid = recipe_from(recipe)
+    if over:
+        grid = grid.changed({f"sweep.{key}": list(values) for key, values in over.items()})
+    if not grid.sweep:
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
+    chosen, directory = with_directory(grid, out)
     with as_a_command(progress) as interruption:
-        plan = make_plan("run", chosen, chosen_directory(out, chosen).resolve(), figures)
+        plan = make_plan("run", chosen, directory.resolve(), figures)
         start_sweep(plan, interruption, workers, scheduler)
     warn_of(plan.task.concerns)
     done = Sweep(plan.directory)
@@ -317,52 +311,16 @@ def sweep(
     return done
 
 
-@takes(write=with_keys)
-def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
+def check(recipe: RecipeOrPath) -> str:
     """Validate a recipe and its data: sizes, settings in force and memory, as text.
 
-    recipe    a TOML file or its tables as nested dicts, of a run or of a training
-    settings  changes of single settings, such as {"network.widths": 20}
+    recipe  a `Recipe`, or the path of a TOML file, of a run or of a training
 
     Raises InputError for what cannot be used.
     """
     from sampler.jobs.check import check_recipe
-    from sampler.settings.recipe import AnyRecipe, recipe_of
+    from sampler.settings.recipe import AnyRecipe, load_recipe
 
-    return Verbatim(check_recipe(recipe_of(*tables_and_changes(recipe, settings), kind=AnyRecipe)))
-
-
-def recipe_from(recipe: AnyRecipe, settings: Changes | None) -> Recipe:
-    """The validated recipe of a file or of nested dicts, with changes of dotted keys."""
-    return recipe_of(*tables_and_changes(recipe, settings))
-
-
-def tables_and_changes(
-    recipe: AnyRecipe, settings: Changes | None
-) -> tuple[dict[str, Any], Path, list[tuple[str, Any]]]:
-    """Return nested settings, the folder of their paths, and changes of dotted keys."""
-    changes = [(key, plain_setting(value)) for key, value in (settings or {}).items()]
-    if isinstance(recipe, Mapping):
-        return plain_setting(recipe), Path.cwd(), changes
-    path = Path(recipe)
-    return read_toml(path), folder_of(path), changes
-
-
-def chosen_directory(out: str | Path | None, recipe: Recipe) -> Path:
-    """Return where results go. Raises InputError for an empty name."""
-    if out == "":
-        raise InputError("out", out, "name a directory; None is runs/results/<name>-<hash>")
-    return default_directory(recipe) if out is None else Path(out)
-
-
-@contextmanager
-def as_a_command(progress: bool) -> "Iterator[Interruption]":
-    """Listen to signals as the program does; print nothing if not asked."""
-    from sampler.jobs.interruption import listening
-
-    with ExitStack() as stack:
-        if not progress:
-            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-            stack.enter_context(redirect_stdout(nowhere))
-            stack.enter_context(redirect_stderr(nowhere))
-        yield stack.enter_context(listening())
+    is_file = isinstance(recipe, str | PathLike)
+    chosen = load_recipe(Path(recipe), kind=AnyRecipe) if is_file else recipe_from(recipe)
+    return Verbatim(check_recipe(chosen))

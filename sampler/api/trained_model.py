@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.tasks import ChosenTask
-from sampler.errors import ABSENT, InputError
+from sampler.data.task import Task
+from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.runtime import jax_settings
+from sampler.settings.task_sections import TaskSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,12 +38,14 @@ def labelled_models(
     from sampler.heads.importance import LabelledModel
     from sampler.torch_models.recording import chosen_heads
 
-    if isinstance(model, ChosenTask):
+    is_task = isinstance(model, TaskSettings)
+    if is_task:
         if layers or heads:
             remedy = "every head of a task is removed: leave out layers and heads"
             raise InputError("model", model, remedy)
-        models = paths_of_task(model)
-        labels = {name: model.data.named_splits[name].labels for name in SPLITS}
+        data = model.make(None)
+        models = paths_of_task(model, data)
+        labels = {name: data.named_splits[name].labels for name in SPLITS}
     else:
         models = torch_models(model, splits, **settings)
         labels = labels_of(splits, models["test"].outputs)
@@ -52,7 +55,7 @@ def labelled_models(
     columns = {name: array.shape[1] for name, array in labels.items()}
     if len(set(columns.values())) > 1:
         raise InputError("columns of labels", columns, "all splits must have as many")
-    kind = loss_of(loss, labels, models["test"].outputs, isinstance(model, ChosenTask))
+    kind = loss_of(loss, labels, models["test"].outputs, is_task)
     validation, test = (LabelledModel(models[name], labels[name], kind) for name in SPLITS)
     return validation, test, [(layer - 1, head) for layer, of in chosen.items() for head in of]
 
@@ -119,17 +122,17 @@ def labels_of(
     }
 
 
-def paths_of_task(task: ChosenTask) -> "dict[str, TrainedHeads]":
+def paths_of_task(task: TaskSettings, data: Task) -> "dict[str, TrainedHeads]":
     """The network that a task has its attention from, as a sum over paths, by split."""
     import numpy as np
 
     from sampler.data.split import attended_by_numpy
     from sampler.heads.path_sum import PathSum
 
-    data, trained = task.data, task.data.trained
+    trained = data.trained
     if trained is None:
-        remedy = "has no trained network; make it with one_shot_task, or "
-        raise InputError("model", task, f"{remedy}give a PyTorch module")
+        remedy = "has no trained network; make it with sampler.OneShot(model=…), or give a PyTorch "
+        raise InputError("model", Verbatim(repr(task)), f"{remedy}module")
     if data.validation is None:
         remedy = "Taylor importance is measured on validation examples; ask for some"
         raise InputError("examples_validation", 0, remedy)

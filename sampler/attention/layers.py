@@ -155,7 +155,7 @@ def in_pieces(inputs: np.ndarray, make: Callable[[np.ndarray], np.ndarray]) -> n
 
 
 @runtime_checkable
-class Mlp(Protocol):
+class MlpLike(Protocol):
     """W_2 ψ(W_1 z/√N)/√M for each token: M and the name of ψ."""
 
     width: Any
@@ -177,7 +177,7 @@ def lowest_layers(hypernetworks: Sequence[bool]) -> tuple[int, ...]:
 
 
 def mlp_shapes(
-    mlp: Mlp | None, widths: Sequence[int], hypernetworks: Sequence[bool]
+    mlp: MlpLike | None, widths: Sequence[int], hypernetworks: Sequence[bool]
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of `mlp_in_l` [M, N] and `mlp_out_l` [N, M], the weights of the MLP above layer l.
 

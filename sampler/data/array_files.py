@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from sampler.errors import InputError, Part, Setting, Verbatim, Words
+from sampler.errors import InputError, Verbatim
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 # What HDF5 says of a file that is open in this process as to its lock in another way than here.
 OPENED_OTHERWISE = "locking flag"
-REQUIRED_ARRAY = Words("this array is required; add it to the .npz file", "this array is required")
-# Arrays by name, of NumPy or of HDF5.
-Arrays = Mapping[str, Any]
+REQUIRED_ARRAY = "this array is required"
+# NamedArrays by name, of NumPy or of HDF5.
+NamedArrays = Mapping[str, Any]
 
 
 @contextmanager
-def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> Iterator[NpzFile]:
+def open_npz(path: Path, field: str, remedy: str = "name an .npz file") -> Iterator[NpzFile]:
     """Open an .npz file that the recipe names under `field`; InputError if it is none."""
     try:
         # Opened here: NumPy leaves a file open when it turns out not to be an archive.
@@ -54,7 +54,7 @@ def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[Arrays]:
+def open_hdf5(path: Path) -> Iterator[NamedArrays]:
     """The arrays of an HDF5 file, wherever else it is open; InputError if it is none."""
     import h5py  # only here: it takes a moment
 
@@ -70,7 +70,7 @@ def open_hdf5(path: Path) -> Iterator[Arrays]:
                 file = h5py.File(stack.enter_context(path.open("rb")), "r")
         except OSError as problem:
             remedy = f"is not a readable HDF5 file ({problem}); name an .npz or .h5 file"
-            raise InputError(Setting("task", "path"), path, remedy) from None
+            raise InputError("task.path", path, remedy) from None
         stack.enter_context(file)
         yield {name: file[name] for name in file}
 

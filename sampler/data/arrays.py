@@ -5,32 +5,48 @@ only labels are held, and the rest is read in blocks whenever it is asked for.
 """
 
 import math
+import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
+from pydantic import PrivateAttr
 
 from sampler.data import split as splits
 from sampler.data.array_files import (
     HDF5_SUFFIXES,
     REQUIRED_ARRAY,
     ArrayFile,
-    Arrays,
+    NamedArrays,
     open_hdf5,
     open_npz,
     read_array,
 )
 from sampler.data.checks import check_split
 from sampler.data.heads_of_task import with_chosen_heads
-from sampler.data.split import AnySplit, AttendedSplit, Split, StreamedSplit, block_size
+from sampler.data.split import (
+    AnySplit,
+    AttendedSplit,
+    Split,
+    StreamedSplit,
+    block_size,
+    checksum_of,
+)
 from sampler.data.task import HeadNames, Task
-from sampler.errors import ABSENT, InputError, Setting, Verbatim
-from sampler.settings.task_sections import SPLITS, AttentionSection, TaskSection
+from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.runtime import refuse_masked
+from sampler.settings.section import LIKE
+from sampler.settings.task_sections import SPLITS, Attention, TaskSettings
 from sampler.settings.types import FilePath
+from sampler.storage.files import write_atomically
 
+# Arrays of a file that arguments have as a list by layer.
+BY_LAYER = re.compile(r"^(attention_[a-z]+|head_names)_(\d+)")
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HEAD_NAMES_KEY = re.compile(r"head_names_([1-9][0-9]*)")
 # Arrays beside attention matrices and names of heads: of the layout with tokens, of that without
@@ -41,32 +57,186 @@ OF_BOTH = (*(f"labels_{name}" for name in SPLITS), "layer_numbers", "origin")
 TEXT = ("head_names_", "origin")
 WHOLE = ("lengths_", "heads", "layer_numbers")
 NPZ_REMEDY = (
-    "name an .npz or .h5 file; what it holds is said by help(sampler.arrays_task), and by "
+    "name an .npz or .h5 file; what it holds is said by help(sampler.Arrays), and by "
     '"Bring your own arrays" in the documentation'
 )
 
 
-class ArraysSection(TaskSection):
-    """Arrays brought by the user in a file."""
+@dataclass(frozen=True)
+class HeldArrays:
+    """Arrays in memory, under the names that they have in a file, and the name of such a file."""
+
+    file: str
+    arrays: NamedArrays = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "HeldArrays":
+        """Copies of arrays, whose file has a name that tells them apart from others."""
+        arrays = {key: as_array(key, value) for key, value in sorted(given.items())}
+        text = repr([(key, array.dtype.str, array.shape) for key, array in arrays.items()])
+        file = f"data-{checksum_of(text, *arrays.values())[:16]}.npz"
+        return HELD.setdefault(file, cls(file, arrays))
+
+
+# Those that are in use, by the name of the file: a recipe that is changed names it alone.
+HELD: MutableMapping[str, HeldArrays] = WeakValueDictionary()
+
+
+class Arrays(TaskSettings):
+    """Data of one's own: a file, or in Python the arrays themselves, in one of two layouts.
+
+    With tokens and attention,
+
+    inputs      x₀ [example, token, channel]
+    attention   a list with Ω [example, head, key, query] of each layer
+    lengths     tokens of each sequence, [example], where they are not all as long; the tokens
+                behind them are padding, which no other token may attend to
+
+    or with the inputs at the end of every attention path, in flat order, the head of layer 1
+    slowest,
+
+    attended    [example, path, channel]
+    heads       the number of heads of each layer, whose product is that of paths
+
+    and with either of them
+
+    labels      ±1 or real numbers, [example] or [example, output]; "teacher" for labels that are
+                drawn from the network itself, beside `labels_train` then, which tell how many
+    head_names  a list of names for each layer; without it heads are called by their numbers
+
+    Those of the test set end in `_test`, where labels may be left out, and those of a validation
+    set, all of it or nothing, in `_validation`. In a file those of training end in `_train`, and of
+    lists there is an array for each layer: `attention_train_1`, `head_names_1`. A directory of
+    results keeps arrays in memory as such a file.
+    """
 
     brings_heads: ClassVar = True
 
+    kind: Literal["arrays"] = "arrays"
     path: FilePath
     """An .npz or HDF5 file."""
+    _held: HeldArrays | None = PrivateAttr(None)
 
-    def make(self, attention: AttentionSection | None) -> Task:
-        """Read the file; the heads are those of the recipe, if it has any."""
-        task = read_arrays(self.path, heads_are_chosen=attention is not None)
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        inputs: Any = None,
+        attention: Sequence[Any] | None = None,
+        labels: Any = "task",
+        lengths: Any = None,
+        attended: Any = None,
+        heads: Sequence[int] | None = None,
+        head_names: Sequence[Sequence[str]] | None = None,
+        **others: Any,
+    ) -> None:
+        given = {
+            "inputs": inputs, "attention": attention, "lengths": lengths, "attended": attended,
+            "heads": heads, "head_names": head_names, **others,
+        }  # fmt: skip
+        arrays = named_as_in_a_file(given)
+        settings = {key: value for key, value in others.items() if key not in arrays}
+        settings = {key: value for key, value in settings.items() if not is_array_name(key)}
+        if isinstance(labels, str):
+            settings["labels"] = labels
+        else:
+            arrays["labels_train"] = labels
+        held = HeldArrays.of(arrays) if arrays else None
+        if held is not None and path is not None:
+            raise InputError("task.path", path, "give the path or the arrays, not both")
+        if path is not None:
+            settings["path"] = path
+        elif held is None:
+            refuse_unknown(settings, {*type(self).model_fields, *given} - {*others})
+            remedy = (
+                "name a file, or give arrays: inputs, attention and labels, or attended and heads"
+            )
+            raise InputError("task.path", ABSENT, remedy)
+        super().__init__(**settings, **({"path": held.file} if held else {}))
+        self._held = held or HELD.get(Path(self.path).name)
+
+    def kept_in(self, directory: Path) -> "Arrays":
+        """The same data; arrays in memory are then a file in the directory of the results."""
+        if self._held is None or Path(self.path).is_file():
+            return self
+        return self.model_copy(update={"path": str(directory / self._held.file)})
+
+    def keep(self, directory: Path) -> None:
+        """Write that file, if it belongs into this directory and is not there yet."""
+        path = Path(self.path)
+        if self._held is None or path.parent != directory.resolve() or path.is_file():
+            return
+        arrays = self._held.arrays
+
+        def write(unfinished: Path) -> None:
+            with unfinished.open("wb") as file:
+                np.savez(file, **arrays)
+
+        write_atomically(path, write)
+
+    def make(self, attention: Attention | None) -> Task:
+        """Read the arrays; the heads are those of the recipe, if it has any."""
+        chosen = attention is not None
+        if self._held is None:
+            task = read_arrays(self.path, heads_are_chosen=chosen)
+        else:
+            try:
+                task = task_of_arrays(self._held.arrays, heads_are_chosen=chosen)
+            except InputError as problem:
+                raise problem.about(as_argument(problem.field)) from None
         return with_chosen_heads(task, attention)
+
+
+def named_as_in_a_file(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that are arrays, under the names that they have in a file."""
+    arrays = {}
+    for argument, value in given.items():
+        is_train = argument in ("inputs", "attention", "lengths", "attended")
+        name = f"{argument}_train" if is_train else argument
+        if value is None or not (is_array_name(name) or name == "head_names"):
+            continue
+        if name == "head_names" or name in (f"attention_{split}" for split in SPLITS):
+            arrays |= {f"{name}_{layer}": array for layer, array in enumerate(value, start=1)}
+        else:
+            arrays[name] = value
+    return arrays
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise InputError for an argument that is no setting, with the one that is meant."""
+    for name in [name for name in given if name not in known]:
+        close = get_close_matches(name, known, n=1, cutoff=LIKE)
+        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
+        raise InputError(name, given[name], f"there is no such argument; {meant}")
+
+
+def as_argument(name: str) -> str:
+    """The name of an array in a file as that of the argument, with the place in its list."""
+    by_layer = BY_LAYER.sub(lambda found: f"{found[1]}[{int(found[2]) - 1}]", name)
+    return by_layer if by_layer.startswith("labels") else by_layer.replace("_train", "", 1)
+
+
+def as_array(key: str, value: Any) -> np.ndarray:
+    """A copy of what was given as an array; InputError for what is none, or is masked."""
+    argument = as_argument(key)
+    refuse_masked(argument, value)
+    try:
+        array = np.array(value)
+    except ValueError:  # lists of different lengths
+        remedy = "give an array: lists in a list have one length"
+        raise InputError(argument, value, remedy) from None
+    array.flags.writeable = False
+    return array
 
 
 def read_arrays(path: str | Path, heads_are_chosen: bool = False) -> Task:
     """Read a task from the arrays of an .npz file, or the datasets of an HDF5 file.
 
     Real numbers of every type and layout become float64. Names and axes are those of the arguments
-    of `sampler.arrays_task`; what is a list by layer there are arrays `attention_train_1`,
-    `head_names_1` … here. A file may also have `layer_numbers` [layer], where layers are not
-    numbered 1..L, and `origin` [line], text for `check` that tells where the arrays come from.
+    of `sampler.Arrays`, of training with `_train`; what is a list by layer there are arrays
+    `attention_train_1`, `head_names_1` … here. A file may also have `layer_numbers` [layer], where
+    layers are not numbered 1..L, and `origin` [line], text for `check` that tells where the arrays
+    come from.
 
     Where heads are chosen, tokens need no attention matrices. Raises InputError, naming the array,
     for a file or an array that cannot be used.
@@ -74,7 +244,7 @@ def read_arrays(path: str | Path, heads_are_chosen: bool = False) -> Task:
     path = Path(path)
     if path.suffix not in HDF5_SUFFIXES:
         remedy = "store a plain array again"
-        with open_npz(path, Setting("task", "path"), NPZ_REMEDY) as stored:
+        with open_npz(path, "task.path", NPZ_REMEDY) as stored:
             arrays = {key: read_array(stored, key, remedy) for key in stored.files}
             return task_of_arrays(arrays, heads_are_chosen)
     with open_hdf5(path) as arrays:
@@ -82,7 +252,7 @@ def read_arrays(path: str | Path, heads_are_chosen: bool = False) -> Task:
 
 
 def task_of_arrays(
-    arrays: Arrays, heads_are_chosen: bool = False, file: "ArrayFile | None" = None
+    arrays: NamedArrays, heads_are_chosen: bool = False, file: "ArrayFile | None" = None
 ) -> Task:
     """Make a task from arrays under the names that they have in a `file`, which may be large.
 
@@ -106,7 +276,7 @@ def task_of_arrays(
     )
 
 
-def split_of(arrays: Arrays, name: str, file: "ArrayFile | None") -> AnySplit | None:
+def split_of(arrays: NamedArrays, name: str, file: "ArrayFile | None") -> AnySplit | None:
     """One split of the arrays; streamed from a file where it would not fit into memory."""
     keys = [key for key in arrays if key.split("_")[1:2] == [name]]
     if not keys:
@@ -125,7 +295,7 @@ def split_of(arrays: Arrays, name: str, file: "ArrayFile | None") -> AnySplit | 
     return StreamedSplit(source, labels, examples, first.heads, first.channels, first.tokens)
 
 
-def read_split(arrays: Arrays, name: str, part: slice = slice(None)) -> Split | AttendedSplit:
+def read_split(arrays: NamedArrays, name: str, part: slice = slice(None)) -> Split | AttendedSplit:
     """Read some examples of a split, in double precision."""
     keys = (f"{what}_{name}" for what in ("inputs", "labels", "lengths", "attended"))
     inputs, labels, lengths, attended = (
@@ -140,7 +310,7 @@ def read_split(arrays: Arrays, name: str, part: slice = slice(None)) -> Split | 
     return Split(inputs, labels, attention, lengths)
 
 
-def read_numbers(arrays: Arrays, key: str, part: slice = slice(None)) -> np.ndarray:
+def read_numbers(arrays: NamedArrays, key: str, part: slice = slice(None)) -> np.ndarray:
     """Read an array as float64, or lengths as int64; labels of one output get an output axis."""
     array = read_part(arrays, key, part)
     if key.startswith("labels_") and array.ndim == 1:
@@ -148,7 +318,7 @@ def read_numbers(arrays: Arrays, key: str, part: slice = slice(None)) -> np.ndar
     return np.ascontiguousarray(array, np.int64 if key.startswith(WHOLE) else np.float64)
 
 
-def read_part(arrays: Arrays, key: str, part: slice = slice(None)) -> np.ndarray:
+def read_part(arrays: NamedArrays, key: str, part: slice = slice(None)) -> np.ndarray:
     """Read one array, or some of its examples; InputError if that fails."""
     try:
         return arrays[key][part]
@@ -158,7 +328,7 @@ def read_part(arrays: Arrays, key: str, part: slice = slice(None)) -> np.ndarray
         raise InputError(key, Verbatim("(unreadable)"), f"{problem}; store it again") from None
 
 
-def read_text(arrays: Arrays, key: str) -> tuple[str, ...]:
+def read_text(arrays: NamedArrays, key: str) -> tuple[str, ...]:
     """Read the lines of an array; InputError for bytes that are no UTF-8."""
     lines = np.ravel(read_part(arrays, key)).tolist()
     try:
@@ -167,7 +337,7 @@ def read_text(arrays: Arrays, key: str) -> tuple[str, ...]:
         raise InputError(key, lines, "must be UTF-8; store text, no bytes") from None
 
 
-def stored_head_names(arrays: Arrays, heads: Sequence[int]) -> HeadNames | None:
+def stored_head_names(arrays: NamedArrays, heads: Sequence[int]) -> HeadNames | None:
     """Names of the heads of each layer that are stored; None for none."""
     stored = {key for key in arrays if HEAD_NAMES_KEY.fullmatch(key)}
     if not stored:
@@ -224,7 +394,7 @@ def require(required: Iterable[str], keys: Collection[str]) -> None:
     """Raise InputError for the first array that is missing."""
     for key in required:
         if key not in keys:
-            raise InputError(key, ABSENT, "{}", REQUIRED_ARRAY)
+            raise InputError(key, ABSENT, REQUIRED_ARRAY)
 
 
 def check_type(key: str, array: Any) -> None:

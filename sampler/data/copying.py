@@ -5,7 +5,7 @@ by √V, so that their covariance is 1 − J/V; the label is the input of the to
 output per symbol. Logits of heads depend on the position of the key alone.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from sampler.data.heads_of_task import RawExamples, with_drawn_heads
 from sampler.data.labelled_inputs import scaled_one_hot
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.settings.task_sections import LEARNED, AttentionSection, DrawnSection
+from sampler.settings.task_sections import LEARNED, Attention, DrawnTask
 from sampler.settings.types import Several
 from sampler.streams import Stream, stream
 
@@ -25,7 +25,7 @@ from sampler.streams import Stream, stream
 COPIED = -2
 
 
-class CopySection(DrawnSection):
+class Copy(DrawnTask):
     """Sequences of symbols, labelled by the one before the last; one output per symbol.
 
     `attention.inverse_temperature` is the standard deviation of the logits of random heads, and of
@@ -35,6 +35,7 @@ class CopySection(DrawnSection):
     head_kinds: ClassVar = ("copy", "uniform", "random", LEARNED)
     attention_defaults: ClassVar = {"heads": ((LEARNED,),), "inverse_temperature": 0.3}
 
+    kind: Literal["copy"] = "copy"
     tokens: Several = 24
     """Tokens of a sequence."""
     symbols: Several = 6
@@ -42,7 +43,7 @@ class CopySection(DrawnSection):
     copied_logit: Finite = 4.0
     """Logit of the token before the last in copy heads; those of all others are 0."""
 
-    def make(self, attention: AttentionSection) -> Task:
+    def make(self, attention: Attention) -> Task:
         """Draw the sequences, and logits [key] of every head.
 
         They are `copied_logit` for the token before the last of a copy head, independent normal

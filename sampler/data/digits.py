@@ -14,8 +14,8 @@ from pydantic import Field, field_validator
 from sampler.data.heads_of_task import RawExamples, with_logit_weights
 from sampler.data.labelled_inputs import centred_one_hot
 from sampler.data.task import Task
-from sampler.errors import InputError, Setting
-from sampler.settings.task_sections import AttentionSection, DrawnSection
+from sampler.errors import InputError
+from sampler.settings.task_sections import Attention, DrawnTask
 from sampler.streams import Stream, stream
 
 # Scikit-learn's handwritten digits: how many there are, and pixels a side.
@@ -23,7 +23,7 @@ DRAWINGS, SIDE = 1797, 8
 Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
 
 
-class DigitsSection(DrawnSection):
+class Digits(DrawnTask):
     """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
 
     Labels are 1 for the class and 0 for the others, less their mean 1/classes. The 1,797 drawings
@@ -37,6 +37,7 @@ class DigitsSection(DrawnSection):
     # No patch of an image is the last one.
     network_defaults: ClassVar = {"readout": "mean"}
 
+    kind: Literal["digits"] = "digits"
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] = tuple(range(10))
     """The digits to tell apart."""
     examples_train: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 100
@@ -51,7 +52,7 @@ class DigitsSection(DrawnSection):
             raise ValueError("name every class once")
         return classes
 
-    def make(self, attention: AttentionSection) -> Task:
+    def make(self, attention: Attention) -> Task:
         """Cut the drawings into patches and let the heads of the recipe attend them.
 
         Raises InputError if the drawings of these classes do not suffice for the splits.
@@ -91,16 +92,16 @@ class DigitsSection(DrawnSection):
         if validation and train + validation > middle:
             remedy = f"{there}, of which the first {middle} are for training and validation, and "
             remedy += f"not enough beside {train} training examples; use fewer"
-            raise InputError(Setting("task", "examples_validation"), validation, remedy)
+            raise InputError("task.examples_validation", validation, remedy)
         if validation and test > drawings - middle:
             remedy = (
                 f"{there}, of which the last {drawings - middle} are for the test where others "
             )
             remedy += "are for validation; use at most these"
-            raise InputError(Setting("task", "examples_test"), test, remedy)
+            raise InputError("task.examples_test", test, remedy)
         if train + test > drawings:
             remedy = f"{there} for {train + test} examples of all splits; use fewer"
-            raise InputError(Setting("task", "examples_test"), test, remedy)
+            raise InputError("task.examples_test", test, remedy)
 
 
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:

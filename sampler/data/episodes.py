@@ -7,7 +7,7 @@ from jaxtyping import Float, Float32, Int
 
 from sampler.attention.variants import Array
 from sampler.data.image_files import SIDE, Drawings
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 
 PATCH = 8  # pixels of a patch
 GRID = SIDE // PATCH  # rows, and columns, of patches
@@ -74,7 +74,7 @@ def draw_run_episodes(
     """
     if examples > len(candidates):
         remedy = f"there are {len(candidates)} ready-made episodes; use fewer"
-        raise InputError(Setting("task", "examples_test"), examples, remedy)
+        raise InputError("task.examples_test", examples, remedy)
     items, own, other = candidates[generator.permutation(len(candidates))[:examples]].T
     asked = generator.integers(2, size=examples)
     label = generator.integers(CLASSES, size=examples)

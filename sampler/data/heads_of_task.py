@@ -24,15 +24,15 @@ from sampler.data.split import (
     held_or_streamed,
 )
 from sampler.data.task import NO_NAMES, HeadNames, PathNames, Task
-from sampler.errors import InputError, Setting, Verbatim
+from sampler.errors import InputError, Verbatim
 from sampler.settings.task_sections import (
     LEARNED,
     STREAM,
     UNIFORM,
-    AttentionSection,
-    LearnedSection,
+    Attention,
+    LearnedAttention,
 )
-from sampler.settings.training import TrainedSection
+from sampler.settings.training import TrainingTask
 from sampler.streams import Stream, stream
 from sampler.transformer.trained_transformer import (
     TrainedTransformer,
@@ -52,7 +52,7 @@ LogitWeights = Mapping[str, Callable[[], np.ndarray]]
 # --- what the recipe says of heads
 
 
-def chosen_variants(attention: AttentionSection, tokens: int) -> HeadVariants:
+def chosen_variants(attention: Attention, tokens: int) -> HeadVariants:
     """Look up the variant of every head, layer by layer; softmax where the recipe names none.
 
     Raises InputError if a variant cannot take sequences of this length.
@@ -64,12 +64,12 @@ def chosen_variants(attention: AttentionSection, tokens: int) -> HeadVariants:
         except InputError:
             raise
         except ValueError as problem:
-            form = Setting("attention", "form")
+            form = "attention.form"
             raise InputError(form, variant.model_dump(), str(problem)) from None
     return variants
 
 
-def name_heads(attention: AttentionSection) -> HeadNames:
+def name_heads(attention: Attention) -> HeadNames:
     """Name the heads of every layer: by their kinds, with the head's number where one repeats.
 
     ("random", "good", "random") are "random 0", "good" and "random 2".
@@ -83,7 +83,7 @@ def name_heads(attention: AttentionSection) -> HeadNames:
 
 
 def learned_heads(
-    attention: AttentionSection,
+    attention: Attention,
     variants: HeadVariants,
     channels: int,
     random: LearnedHeads | None = None,
@@ -95,23 +95,19 @@ def learned_heads(
     """
     if not attention.has_learned:
         return None
-    section = attention.learned or LearnedSection()
+    section = attention.learned or LearnedAttention()
     learned = tuple(tuple(kind == LEARNED for kind in kinds) for kinds in attention.heads)
     refuse_without_derivatives(learned, variants)
     reads_stream = attention.reads == STREAM
     if section.form is None and random is not None and not reads_stream:
         if "variance" in section.model_fields_set:
-            remedy = "needs a form; without one {} is the scale of learned heads"
-            variance, beta = (
-                Setting("attention", key) for key in ("learned.variance", "inverse_temperature")
-            )
-            raise InputError(variance, section.variance, remedy, beta)
+            remedy = "needs a form; without one the scale is attention.inverse_temperature"
+            raise InputError("attention.learned.variance", section.variance, remedy)
         return replace(random, learned=learned, variants=variants)
     form = section.form or ("low_rank" if reads_stream else "full")
     if reads_stream and form == "positions":
-        remedy = 'logits of positions read nothing; use "low_rank" or "full", or {} = "inputs"'
-        reads = Setting("attention", "reads")
-        raise InputError(Setting("attention", "learned.form"), form, remedy, reads)
+        remedy = 'logits of positions read nothing; use "low_rank" or "full", or attention.reads = '
+        raise InputError("attention.learned.form", form, f'{remedy}"inputs"')
     # No task knows the scale of the hidden vectors z/√N.
     per_channel = section.variance if reads_stream else section.variance / channels
     scale = {
@@ -137,7 +133,7 @@ def refuse_without_derivatives(
             if variant.joins_heads and variant in fixed:
                 problem = "joins all heads of a layer, and some of this one are fixed"
             if is_learned and problem is not None:
-                field = Setting("attention", f"form (layer {layer + 1}, head {head})")
+                field = f"attention.form (layer {layer + 1}, head {head})"
                 raise InputError(field, variant.kind, f"{problem}; use another variant")
 
 
@@ -215,7 +211,7 @@ def attended_split(
 
 def with_drawn_heads(
     splits: Sequence[RawExamples | None],
-    attention: AttentionSection,
+    attention: Attention,
     head_seed: int,
     weights_of: Callable[[str, np.random.Generator], tuple[np.ndarray, ...]],
     matrices_of: Callable[..., np.ndarray],
@@ -256,7 +252,7 @@ def with_drawn_heads(
 
 def with_logit_weights(
     splits: Sequence[RawExamples | None],
-    attention: AttentionSection,
+    attention: Attention,
     head_seed: int,
     logit_weights: LogitWeights,
 ) -> Task:
@@ -289,27 +285,26 @@ def with_logit_weights(
 # --- heads of a trained transformer
 
 
-def read_model_of(directory: str, section: type[TrainedSection]) -> TrainedTransformer:
+def read_model_of(directory: str, section: type[TrainingTask]) -> TrainedTransformer:
     """Read a model that was trained on data of this section."""
     model = read_model(Path(directory))
     if not isinstance(model.recipe.task, section):
         remedy = f"was trained on {model.recipe.task.of_training}, not on {section.of_training}"
-        raise InputError(Setting("task", "model"), Path(directory), remedy)
+        raise InputError("task.model", Path(directory), remedy)
     return model
 
 
 def refuse_other_data(directory: str, model: TrainedTransformer, checksum: str) -> None:
     """Raise InputError unless the data are those that the model was trained on."""
     if checksum != model.data:
-        remedy = f"was trained on other {model.recipe.task.of_training}; restore those, or set {{}}"
-        model_key, folder_key = Setting("task", "model"), Setting("task", "folder")
-        raise InputError(model_key, Path(directory), remedy, folder_key)
+        remedy = f"was trained on other {model.recipe.task.of_training}; restore those, or set "
+        raise InputError("task.model", Path(directory), remedy + "task.folder")
 
 
 def task_of_model(
     model: TrainedTransformer,
     splits: Sequence[RawExamples | None],
-    attention: AttentionSection | None,
+    attention: Attention | None,
     random_heads: int = 0,
     nearest_neighbour: np.ndarray | None = None,
 ) -> Task:
@@ -337,7 +332,7 @@ def task_of_model(
 # --- heads chosen for data that come with heads
 
 
-def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
+def with_chosen_heads(task: Task, attention: Attention | None) -> Task:
     """The task with these heads in the place of those that its data came with.
 
     Kinds are "learned", "uniform", and name or number of a head of the same layer. Raises
@@ -351,7 +346,7 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
             remedy = "heads are chosen for tokens that are held; use fewer examples, or tokens in "
             remedy += "the place of attended inputs"
             size = Verbatim(f"{split.examples:,} examples")
-            raise InputError(Setting("attention", f"heads ({name} split)"), size, remedy)
+            raise InputError(f"attention.heads ({name} split)", size, remedy)
     variants, names = chosen_variants(attention, task.train.tokens), name_heads(attention)
     return replace(
         task,
@@ -363,7 +358,7 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
     )
 
 
-def head_numbers(task: Task, attention: AttentionSection) -> tuple[tuple[int | None, ...], ...]:
+def head_numbers(task: Task, attention: Attention) -> tuple[tuple[int | None, ...], ...]:
     """Numbers of the data's heads that a recipe names; None for a learned or a uniform one.
 
     Raises InputError for a kind that is no head of the data in that layer.
@@ -377,7 +372,7 @@ def head_numbers(task: Task, attention: AttentionSection) -> tuple[tuple[int | N
             if kind not in places:
                 allowed = ", ".join(f"'{name}'" for name in (LEARNED, UNIFORM, *names))
                 remedy = f"layer {layer + 1} of these data has {allowed}"
-                raise InputError(Setting("attention", f"heads[{layer}][{head}]"), kind, remedy)
+                raise InputError(f"attention.heads[{layer}][{head}]", kind, remedy)
         layers.append(tuple(places[kind] for kind in kinds))
     return tuple(layers)
 
@@ -400,7 +395,7 @@ def uniform_attention(split: Split) -> Float[np.ndarray, "example key query"]:
     return np.broadcast_to(weights[:, :, None], (examples, tokens, tokens))
 
 
-def with_prior_draw(task: Task, attention: AttentionSection, brought: bool, seed: int) -> Task:
+def with_prior_draw(task: Task, attention: Attention, brought: bool, seed: int) -> Task:
     """The task with a draw of their prior in the place of its learned heads' matrices.
 
     A task that has random heads, and no other form, has made one itself; heads that read the stream

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt8
 
 from sampler.data.array_files import REQUIRED_ARRAY, open_npz, read_array
-from sampler.errors import ABSENT, InputError, Setting
+from sampler.errors import ABSENT, InputError
 
 SIDE = 32  # pixels of an image
 OmniglotFile = Literal[
@@ -48,7 +48,7 @@ CHECKSUMS: Mapping[str, str] = MappingProxyType(
         "all_runs.zip": "sha256:437c1eeab0af8484112e1b4cc0f3d541ec727f7c47b9b202da738af9dfd6c325",
     }
 )
-IMAGES, DOWNLOAD = Setting("task", "images"), Setting("task", "download")
+IMAGES, DOWNLOAD = "task.images", "task.download"
 # What zip files and images raise that are cut short, damaged, or none.
 UNREADABLE = (
     OSError, EOFError, KeyError, ValueError, SyntaxError, NotImplementedError, RuntimeError,
@@ -155,7 +155,7 @@ def read_labelled_images(path: Path) -> Drawings:
         with open_npz(path, IMAGES) as stored:
             for key in ("images", "labels"):
                 if key not in stored.files:
-                    raise InputError(key, ABSENT, "{}", REQUIRED_ARRAY)
+                    raise InputError(key, ABSENT, REQUIRED_ARRAY)
             images, labels = (
                 np.atleast_1d(read_array(stored, key, "store a plain array again"))
                 for key in ("images", "labels")
@@ -264,8 +264,9 @@ def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
     there = [path for path in paths if path.is_file()]
     if not there or (wanted and len(there) < len(paths)):
         absent = ", ".join(path.name for path in paths if path not in there)
-        remedy = f"holds no {absent}; put {'it' if wanted else 'one of them'} there, or set {{}}"
-        raise InputError(Setting("task", "folder"), folder, remedy, DOWNLOAD)
+        those = "it" if wanted else "one of them"
+        remedy = f"holds no {absent}; put {those} there, or set {DOWNLOAD} = true"
+        raise InputError("task.folder", folder, remedy)
     return there
 
 

@@ -7,10 +7,11 @@ import numpy as np
 from sampler.data.heads_of_task import with_prior_draw
 from sampler.data.split import KeptHeads, Split, measured_examples
 from sampler.data.task import Task, refuse_too_many_paths
-from sampler.errors import InputError, Setting, Verbatim
-from sampler.settings.network_sections import NetworkSection
+from sampler.errors import InputError, Verbatim
+from sampler.settings.network_sections import Network
 from sampler.settings.recipe import Recipe
-from sampler.settings.refusals import dump_setting, refuse_layers
+from sampler.settings.refusals import refuse_layers
+from sampler.settings.section import dump_setting
 
 # Settings of a network that attended inputs do not determine, and their values without it.
 OF_TOKENS = {
@@ -47,7 +48,7 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
     """The task with the heads that the recipe's network keeps; InputError where they do not fit."""
     network = recipe.network
     if network.heads is not None:
-        check_heads(Setting("network", "heads"), network.heads, task)
+        check_heads("network.heads", network.heads, task)
         task = keep_heads(task, network.heads)
     check_network_fits(network, task)
     pairs = network.hypernetworks(len(task.train.heads))
@@ -61,22 +62,22 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         seed = getattr(recipe.task, "head_seed", recipe.task.teacher_seed)
         task = with_prior_draw(task, recipe.attention, recipe.task.brings_heads, seed)
     for kept in recipe.theory.subnetworks:
-        check_heads(Setting("theory", "subnetworks"), kept, task)
+        check_heads("theory.subnetworks", kept, task)
     return task
 
 
-def check_network_fits(network: NetworkSection, task: Task) -> None:
+def check_network_fits(network: Network, task: Task) -> None:
     """Raise InputError unless a network fits tokens and layers of attention of a task."""
     if network.is_infinite and task.learned is None:
         remedy = "nothing is left to be sampled where attention is fixed: theories have infinite "
         remedy += 'width as a column of their own; use a number, or heads of the kind "learned"'
-        raise InputError(Setting("network", "widths"), network.widths, remedy)
+        raise InputError("network.widths", network.widths, remedy)
     for key, without in OF_TOKENS.items() if task.train.tokens is None else ():
         value = getattr(network, key)
         if value != without:
             remedy = "attended inputs come read out, with their paths, and have no tokens; remove "
             remedy += "it, or give inputs and attention matrices"
-            raise InputError(Setting("network", key), dump_setting(value), remedy)
+            raise InputError(f"network.{key}", dump_setting(value), remedy)
     refuse_layers(network, len(task.train.heads))
 
 
@@ -87,7 +88,7 @@ def check_learned_fits(task: Task) -> None:
             remedy = "learned heads attend to all tokens of all examples in every gradient; use "
             remedy += "fewer examples, and sequences of one length without padding"
             size = Verbatim(f"{split.examples:,} examples")
-            raise InputError(Setting("attention", f"heads ({name} split)"), size, remedy)
+            raise InputError(f"attention.heads ({name} split)", size, remedy)
 
 
 def check_logits_matter(task: Task, readout: str) -> None:
@@ -95,18 +96,18 @@ def check_logits_matter(task: Task, readout: str) -> None:
     learned = task.learned
     if not np.any(learned.scale):
         remedy = "makes all logits of learned heads 0, whatever is sampled; raise it"
-        raise InputError(Setting("attention", "inverse_temperature"), 0.0, remedy)
+        raise InputError("attention.inverse_temperature", 0.0, remedy)
     some = task.train.inputs[measured_examples(task.train.examples)[:COMPARED]]
     for layer, head in learned.without_effect(some, readout):
-        field = Setting("attention", f"form (layer {layer + 1}, head {head})")
+        field = f"attention.form (layer {layer + 1}, head {head})"
         kind = learned.variants[layer][head].kind
         remedy = "what is read of its matrix is the same for all logits of the form "
         remedy += f'"{learned.form}", so that their posterior is their prior; use another variant, '
-        remedy += "or another form in {}"
-        raise InputError(field, kind, remedy, Setting("attention", "learned.form"))
+        remedy += "or another attention.learned.form"
+        raise InputError(field, kind, remedy)
 
 
-def check_heads(field: Setting, kept: KeptHeads, task: Task) -> None:
+def check_heads(field: str, kept: KeptHeads, task: Task) -> None:
     """Raise InputError unless every layer of the task is listed, with heads that it has."""
     listed = [list(heads) for heads in kept]
     if len(kept) != task.layers:

@@ -5,7 +5,7 @@ position 0. W is made of blocks (features, positions) and multiplied by the inve
 """
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from sampler.data.heads_of_task import RawExamples, with_drawn_heads
 from sampler.data.labelled_inputs import with_positions
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.settings.task_sections import LEARNED, AttentionSection, DrawnSection
+from sampler.settings.task_sections import LEARNED, Attention, DrawnTask
 from sampler.settings.types import Count, Even, NotNegative, Probability
 from sampler.streams import Stream, stream
 
@@ -28,12 +28,13 @@ NAMED_PATHS = {
 }
 
 
-class MarkovChainSection(DrawnSection):
+class MarkovChain(DrawnTask):
     """Hidden Markov chain classification: two classes that differ in how often the state stays."""
 
     head_kinds: ClassVar = ("good", "uniform", "random", "learned")
     attention_defaults: ClassVar = {"heads": (("good", "random"), ("uniform", "random"))}
 
+    kind: Literal["markov_chain"] = "markov_chain"
     tokens: Count = 30
     """Tokens of a sequence, beside its beginning."""
     features: Even = 200
@@ -52,7 +53,7 @@ class MarkovChainSection(DrawnSection):
         """Labels, hidden states, and the logit weights of one head."""
         return super().least_numbers * (1 + self.tokens) + (self.features + self.tokens + 1) ** 2
 
-    def make(self, attention: AttentionSection) -> Task:
+    def make(self, attention: Attention) -> Task:
         """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""
         positions, beta = self.tokens + 1, attention.inverse_temperature
 
@@ -150,7 +151,7 @@ def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -
 
 
 def draw_features(
-    states: np.ndarray, chain: MarkovChainSection, generator: np.random.Generator
+    states: np.ndarray, chain: MarkovChain, generator: np.random.Generator
 ) -> np.ndarray:
     """Token features v₊ or v₋ plus noise, [example, token, feature].
 

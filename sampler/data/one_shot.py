@@ -46,9 +46,9 @@ from sampler.data.image_files import (
     with_rotations,
 )
 from sampler.data.task import Task
-from sampler.errors import ABSENT, InputError, Part, Setting
-from sampler.settings.task_sections import AttentionSection, TaskSection
-from sampler.settings.training import TrainedSection
+from sampler.errors import ABSENT, InputError
+from sampler.settings.task_sections import Attention, TaskSettings
+from sampler.settings.training import TrainingTask
 from sampler.settings.types import (
     IMAGE_FILES,
     CountFromZero,
@@ -76,13 +76,13 @@ def source_of(images: str, names: tuple[str, ...]) -> str:
     raise ValueError(f"use {known}, or the path of a file that ends in {endings}")
 
 
-class ImageSection(TrainedSection):
+class OneShotImages(TrainingTask):
     """One-shot image classification: images, and which characters are for what."""
 
     of_training: ClassVar = "images"
     tokens: ClassVar = (TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
 
-    kind: Literal["one_shot"]
+    kind: Literal["one_shot"] = "one_shot"
     images: ImagesOrName = "digits"
     """The images: "digits", which come with scikit-learn, "omniglot", whose zip files are in
     `folder`, or the path of an .npz file or of the images of MNIST or Fashion-MNIST."""
@@ -122,7 +122,7 @@ class ImageSection(TrainedSection):
         return self.channels * PATCH**2
 
 
-class OneShotSection(TaskSection):
+class OneShot(TaskSettings):
     """One-shot image classification with the attention of a transformer trained by `train`.
 
     The images and characters are those of the training.
@@ -132,6 +132,7 @@ class OneShotSection(TaskSection):
     network_defaults: ClassVar = {"readout": "mean"}
     brings_heads: ClassVar = True
 
+    kind: Literal["one_shot"] = "one_shot"
     model: FilePath
     """Directory of the training."""
     folder: FilePath | None = None
@@ -157,13 +158,13 @@ class OneShotSection(TaskSection):
     def is_a_source(cls, test):
         return source_of(test, ("characters", "all_runs", "digits"))
 
-    def make(self, attention: AttentionSection | None) -> Task:
+    def make(self, attention: Attention | None) -> Task:
         """Draw episodes of the characters that a model was trained, chosen and to be tested on.
 
         The inputs are the trained network's, the attention matrices those of its W_Q and W_K.
         Raises InputError where model or images cannot be used, or the images are not the model's.
         """
-        model = read_model_of(self.model, ImageSection)
+        model = read_model_of(self.model, OneShotImages)
         images = model.recipe.task
         model = with_random_heads(model, self.random_heads, self.seed)
         if self.folder is not None:
@@ -201,22 +202,22 @@ def with_random_heads(model: TrainedTransformer, count: int, seed: int) -> Train
 
 
 def draw_test_set(
-    settings: OneShotSection, images: ImageSection, splits: "CharacterSplits"
+    settings: OneShot, images: OneShotImages, splits: "CharacterSplits"
 ) -> tuple[Drawings, Examples]:
     """Draw episodes of the test set: of the model's test characters, or of other images."""
-    test, generator = Setting("task", "test"), stream(settings.seed, Stream.TEST)
+    test, generator = "task.test", stream(settings.seed, Stream.TEST)
     if settings.test == "all_runs":
         if settings.test_characters:
             remedy = "these episodes are ready-made; leave it out, or choose other images"
             characters = list(settings.test_characters)
-            raise InputError(Setting("task", "test_characters"), characters, remedy)
+            raise InputError("task.test_characters", characters, remedy)
         drawings, candidates = read_all_runs(omniglot_folder(images))
         episodes = draw_run_episodes(candidates, settings.examples_test, generator)
         refuse_shared_drawings(splits.train, drawings, test, ARCHIVE)
         return drawings, episodes
     drawings = splits.test
     if settings.test != "characters":
-        drawings = read_drawings(ImageSection(kind="one_shot", images=settings.test))
+        drawings = read_drawings(OneShotImages(kind="one_shot", images=settings.test))
         check_drawings(drawings)
         refuse_shared_drawings(splits.train, drawings, test, settings.test)
     if settings.test_characters:
@@ -265,7 +266,7 @@ class CharacterSplits:
         return checksum.hexdigest()
 
 
-def split_characters(drawings: Drawings, settings: ImageSection) -> CharacterSplits:
+def split_characters(drawings: Drawings, settings: OneShotImages) -> CharacterSplits:
     """Split by the names the settings list, and at random where they list none.
 
     With `rotations` every training character counts four times, the other splits stay upright.
@@ -282,7 +283,7 @@ def split_characters(drawings: Drawings, settings: ImageSection) -> CharacterSpl
     twice = sorted({drawings.names[c] for c in every if every.count(c) > 1})
     if twice:
         remedy = "these are listed for two of train, validation and test; a character has one split"
-        raise InputError(Setting("task", "characters_test"), twice, remedy)
+        raise InputError("task.characters_test", twice, remedy)
     free = [c for c in range(drawings.characters) if c not in every]
     order = stream(settings.seed, Stream.CHARACTERS).permutation(len(free))
     free = [free[place] for place in order]
@@ -313,7 +314,7 @@ def listed_characters(drawings: Drawings, listed: Sequence[str], key: str) -> li
         ]
         if not matches:
             groups = sorted({name.split("/")[0] for name in drawings.names})
-            raise InputError(Setting("task", key), wanted, f"is not among {', '.join(groups)}")
+            raise InputError(f"task.{key}", wanted, f"is not among {', '.join(groups)}")
         chosen.update(matches)
     refuse_too_few(drawings, sorted(chosen), key)
     return sorted(chosen)
@@ -324,7 +325,7 @@ def refuse_too_few(drawings: Drawings, chosen: Sequence[int], key: str) -> None:
     if len(chosen) < FEWEST_CHARACTERS:
         remedy = f"needs at least {FEWEST_CHARACTERS} of the {drawings.characters} characters; "
         remedy += "name more, or change the fractions"
-        raise InputError(Setting("task", key), [drawings.names[c] for c in chosen], remedy)
+        raise InputError(f"task.{key}", [drawings.names[c] for c in chosen], remedy)
 
 
 def check_drawings(drawings: Drawings) -> None:
@@ -332,10 +333,10 @@ def check_drawings(drawings: Drawings) -> None:
     fewest = int(np.argmin(drawings.counts))
     if drawings.counts[fewest] < FEWEST_DRAWINGS:
         remedy = f"give each character at least {FEWEST_DRAWINGS} drawings, or leave it out"
-        raise InputError(Setting("task", "images"), drawings.names[fewest], remedy)
+        raise InputError("task.images", drawings.names[fewest], remedy)
 
 
-def refuse_shared_drawings(drawings: Drawings, other: Drawings, field: Part, value: str) -> None:
+def refuse_shared_drawings(drawings: Drawings, other: Drawings, field: str, value: str) -> None:
     """Raise InputError if the same drawing is in both, pixel for pixel."""
 
     def prints(drawings: Drawings) -> set[bytes]:
@@ -347,7 +348,7 @@ def refuse_shared_drawings(drawings: Drawings, other: Drawings, field: Part, val
         raise InputError(field, value, remedy)
 
 
-def read_drawings(settings: ImageSection) -> Drawings:
+def read_drawings(settings: OneShotImages) -> Drawings:
     """The drawings a recipe asks for. Raises InputError where they cannot be had."""
     if settings.images == "digits":
         from sklearn.datasets import load_digits  # only here: it takes a second
@@ -366,9 +367,9 @@ def read_drawings(settings: ImageSection) -> Drawings:
     return read_omniglot(folder, settings.archives)
 
 
-def omniglot_folder(settings: ImageSection) -> Path:
+def omniglot_folder(settings: OneShotImages) -> Path:
     """The folder of the zip files. Raises InputError if the recipe names none."""
     if settings.folder is None:
         remedy = "name the folder of Omniglot's zip files, or one to fetch them to"
-        raise InputError(Setting("task", "folder"), ABSENT, remedy)
+        raise InputError("task.folder", ABSENT, remedy)
     return Path(settings.folder)

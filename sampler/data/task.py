@@ -23,14 +23,14 @@ from sampler.attention.layers import paired
 from sampler.attention.learned import LearnedHeads
 from sampler.data.checks import check_agreement, check_split, data_doubts, largest_attended
 from sampler.data.split import AnySplit, Split, StreamedSplit
-from sampler.errors import InputError, Part, Setting, Verbatim
+from sampler.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
     from sampler.transformer.trained_transformer import TrainedValues
 
 # U_1 of so many paths has 134 MB and 8 million free entries: no search ends with more.
 MOST_PATHS = 4096
-HEADS = Setting("network", "heads")
+HEADS = "network.heads"
 # Names of paths, by the names of their heads.
 PathNames = Mapping[tuple[str, ...], str]
 HeadNames = tuple[tuple[str, ...], ...]
@@ -47,7 +47,7 @@ def name_paths(head_names: Sequence[Sequence[str]], named: PathNames = NO_NAMES)
     return tuple(named.get(path, "·".join(path)) for path in product(*head_names))
 
 
-def refuse_too_many_paths(heads: Sequence[int], field: Part = HEADS) -> None:
+def refuse_too_many_paths(heads: Sequence[int], field: str = HEADS) -> None:
     """Raise InputError where the heads of each layer make more paths than a theory can have.
 
     field  the setting that keeps fewer of them

@@ -28,11 +28,11 @@ from sampler.data.heads_of_task import RawExamples, with_logit_weights
 from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of, with_positions
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.errors import ABSENT, InputError, Setting
+from sampler.errors import ABSENT, InputError
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.refusals import refuse_untrainable
-from sampler.settings.task_sections import AttentionSection, DataSection, DrawnSection, TaskSection
-from sampler.settings.training import TrainedSection
+from sampler.settings.task_sections import Attention, DataSettings, DrawnTask, TaskSettings
+from sampler.settings.training import TrainingTask
 from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
 from sampler.streams import Stream, stream
 
@@ -40,7 +40,7 @@ HEAD_KINDS = ("lag", "uniform", "random", "learned")
 DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": 5}
 
 
-class SeriesFilesSection(DataSection):
+class SeriesFiles(DataSettings):
     """Settings of labelled time series in files of the UEA archive or like them."""
 
     folder: FilePath
@@ -53,7 +53,7 @@ class SeriesFilesSection(DataSection):
     """The largest number of tokens, where `stride` is not set."""
 
 
-class TimeSeriesSection(DrawnSection):
+class TimeSeries(DrawnTask):
     """Series of a hidden oscillation: one half of the channels leads the other, or follows it.
 
     The classes differ in the sign of `lag` alone: one is the other with time reversed.
@@ -62,6 +62,7 @@ class TimeSeriesSection(DrawnSection):
     head_kinds: ClassVar = HEAD_KINDS
     attention_defaults: ClassVar = DEFAULT_HEADS
 
+    kind: Literal["time_series"] = "time_series"
     tokens: Several = 40
     """Time steps of a series."""
     channels: Even = 16
@@ -76,33 +77,34 @@ class TimeSeriesSection(DrawnSection):
     """Standard deviation of the noise in every channel; the signal's is 1."""
 
     @model_validator(mode="after")
-    def classes_differ(self) -> "TimeSeriesSection":
+    def classes_differ(self) -> "TimeSeries":
         """z_{t−lag} and z_{t+lag} are 2 lag steps apart: whole periods make them the same."""
         if 2 * self.lag % self.period == 0:
             fields = ("period", "lag") if "period" in self.model_fields_set else ("lag", "period")
             (field, value), (other, beside) = ((name, getattr(self, name)) for name in fields)
             remedy = "twice the lag must not be a multiple of the period"
             remedy = f"with {other} = {beside} both classes are the same: {remedy}"
-            raise InputError(Setting("task", field), value, remedy)
+            raise InputError(f"task.{field}", value, remedy)
         return self
 
     @classmethod
-    def section_for(cls, settings: Mapping[str, Any]) -> type[TaskSection]:
+    def section_for(cls, settings: Mapping[str, Any]) -> type[TaskSettings]:
         """Series of the archive where a folder is named, drawn ones otherwise."""
-        return SeriesArchiveSection if "folder" in settings else cls
+        return SeriesArchive if "folder" in settings else cls
 
-    def make(self, attention: AttentionSection) -> Task:
+    def make(self, attention: Attention) -> Task:
         """Draw the series and the heads."""
         drawn = draw_splits(self, lambda size, of: draw_series(self, size, stream(self.seed, of)))
         return series_task(drawn, attention, self.head_seed)
 
 
-class SeriesArchiveSection(SeriesFilesSection, TaskSection):
+class SeriesArchive(SeriesFiles, TaskSettings):
     """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
 
     head_kinds: ClassVar = HEAD_KINDS
     attention_defaults: ClassVar = DEFAULT_HEADS
 
+    kind: Literal["time_series"] = "time_series"
     classes: tuple[Text, Text] | None = None
     """The two classes to separate, +1 first; by default the only two there are."""
     head_seed: Seed = 0
@@ -115,7 +117,7 @@ class SeriesArchiveSection(SeriesFilesSection, TaskSection):
             raise ValueError("name two different classes")
         return classes
 
-    def make(self, attention: AttentionSection) -> Task:
+    def make(self, attention: Attention) -> Task:
         """Read the series of two classes, averaged over `stride` steps, and draw the heads.
 
         Raises InputError for a file that cannot be used, or where the classes to separate are open.
@@ -123,11 +125,11 @@ class SeriesArchiveSection(SeriesFilesSection, TaskSection):
         train, test, names = read_archive(self)
         if len(names) > 2:
             remedy = f"{self.folder} has more than two: {', '.join(names)}; name two of them"
-            raise InputError(Setting("task", "classes"), ABSENT, remedy)
+            raise InputError("task.classes", ABSENT, remedy)
         return series_task((train, test, None), attention, self.head_seed)
 
 
-class SeriesSection(SeriesFilesSection, TrainedSection):
+class LabelledSeries(SeriesFiles, TrainingTask):
     """Labelled multivariate time series, each to be told of which class it is.
 
     Two classes are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
@@ -136,7 +138,7 @@ class SeriesSection(SeriesFilesSection, TrainedSection):
 
     of_training: ClassVar = "series"
 
-    kind: Literal["time_series"]
+    kind: Literal["time_series"] = "time_series"
     classes: tuple[Text, ...] = ()
     """The classes to tell apart; by default all."""
     examples_per_class: Count | None = None
@@ -179,7 +181,7 @@ def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
 
 def series_task(
     series: tuple[LabelledInputs, LabelledInputs, LabelledInputs | None],
-    attention: AttentionSection,
+    attention: Attention,
     head_seed: int,
 ) -> Task:
     """Make the task of training, test and validation series, with heads as the recipe has them.
@@ -191,7 +193,7 @@ def series_task(
     lag = attention.lag
     if any("lag" in kinds for kinds in attention.heads) and lag >= tokens:
         remedy = f"must be below the {tokens} tokens of a series"
-        raise InputError(Setting("attention", "lag"), lag, remedy)
+        raise InputError("attention.lag", lag, remedy)
     logit_weights = {"lag": lambda: lag_weights(features, tokens + 1, lag)}
 
     def examples(of_split: LabelledInputs | None) -> RawExamples | None:
@@ -205,7 +207,7 @@ def series_task(
 
 
 def draw_series(
-    settings: TimeSeriesSection, examples: int, generator: np.random.Generator
+    settings: TimeSeries, examples: int, generator: np.random.Generator
 ) -> LabelledInputs:
     """Draw series of both classes, first class + then class −, as evenly as `examples` allows."""
     classes = (np.arange(examples) >= (examples + 1) // 2).astype(int)
@@ -256,15 +258,14 @@ def read_ts(path: Path) -> SeriesFile:
         if undeclared := sorted(set(labels).difference(classes)):
             raise ValueError(f"no @classLabel declares {', '.join(undeclared)}")
     except (OSError, ValueError) as problem:
-        remedy = "{}; give series of equal lengths without missing values or time stamps, in files "
-        remedy += "whose names begin with {}"
-        parts = str(problem), Setting("task", "problem")
-        raise InputError(Setting("task", "folder"), path, remedy, *parts) from None
+        remedy = f"{problem}; give series of equal lengths without missing values or time stamps, "
+        remedy += "in files whose names begin with task.problem"
+        raise InputError("task.folder", path, remedy) from None
     return SeriesFile(path, classes, np.ascontiguousarray(values.transpose(0, 2, 1)), labels)
 
 
 def read_archive(
-    settings: SeriesFilesSection,
+    settings: SeriesFiles,
 ) -> tuple[LabelledInputs, LabelledInputs, tuple[str, ...]]:
     """Series of the classes to tell apart, for training and for the test, and names of the classes.
 
@@ -284,7 +285,7 @@ def read_archive(
     if absent or len(names) < 2:
         remedy = f"two classes or more need series in {train.path.name}, which declares "
         remedy += ", ".join(train.classes)
-        raise InputError(Setting("task", "classes"), absent or list(names), remedy)
+        raise InputError("task.classes", absent or list(names), remedy)
     stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
     learned, judged = (of_classes(file, names, stride) for file in (train, test))
     mean, scale = channel_scales(learned.inputs, stride)
@@ -338,7 +339,7 @@ def series_to_learn(recipe: TrainingRecipe) -> LabelledSplits:
     return splits
 
 
-def read_series_splits(settings: SeriesSection) -> LabelledSplits:
+def read_series_splits(settings: LabelledSeries) -> LabelledSplits:
     """Read the series of these files, split. Raises InputError where they cannot be used."""
     *series, names = read_archive(settings)
     whole, test = (replace(split, inputs=with_positions(split.inputs)) for split in series)
@@ -347,7 +348,7 @@ def read_series_splits(settings: SeriesSection) -> LabelledSplits:
 
 
 def split_by_class(
-    settings: SeriesSection, classes: np.ndarray, names: tuple[str, ...]
+    settings: LabelledSeries, classes: np.ndarray, names: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose places of the series to learn and of those for validation.
 
@@ -361,7 +362,7 @@ def split_by_class(
         if len(places) - aside < (wanted or 1):
             remedy = f"class {name} has {len(places)} series, {aside} of them for validation: use "
             remedy += "fewer of each class"
-            raise InputError(Setting("task", "examples_per_class"), wanted, remedy)
+            raise InputError("task.examples_per_class", wanted, remedy)
         validation.append(places[:aside])
         train.append(places[aside:][:wanted])
     return np.concatenate(train), np.concatenate(validation)

@@ -7,7 +7,8 @@ from sampler.data.task import Task
 from sampler.jobs.memory import available_bytes, byte_text, peak_bytes
 from sampler.jobs.plan import Plan, make_plan
 from sampler.settings.recipe import Recipe, TrainingRecipe
-from sampler.settings.types import AUTO, meaning
+from sampler.settings.section import meaning
+from sampler.settings.types import AUTO
 from theory.size_limits import HESSIAN_COORDINATES, next_order_fits
 
 # Paths that are named in one line.

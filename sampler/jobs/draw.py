@@ -15,7 +15,7 @@ from sampler.analysis.draws import EXCHANGEABLE, is_judged
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.learned_heads import kept_logits
 from sampler.attention.learned import LOGITS
-from sampler.errors import InputError, OutOfTimeError, Setting
+from sampler.errors import InputError, OutOfTimeError
 from sampler.jobs.keeper import DrawKeeper
 from sampler.jobs.progress import Progress, SamplingProgress
 from sampler.mcmc.algorithm import (
@@ -39,14 +39,14 @@ from sampler.posterior.weights_from_order_parameters import WeightDraws, draw_we
 from sampler.presentation.terminal import print_line
 from sampler.problem import AnyProblem, Problem
 from sampler.runtime import jax_settings
-from sampler.settings.sampler import SINGLE, SamplerSection
+from sampler.settings.sampler import SINGLE, Sampler
 from sampler.storage.directory import LOG
 from sampler.token_problem import LearnedProblem, TokenProblem
 
 
 def draw_posterior(
     problem: AnyProblem,
-    settings: SamplerSection,
+    settings: Sampler,
     keeper: DrawKeeper | None = None,
     show: bool = True,
 ) -> xr.DataTree:
@@ -99,7 +99,7 @@ def collect_draws(
     problem: AnyProblem,
     algorithm: Algorithm,
     space: Space,
-    settings: SamplerSection,
+    settings: Sampler,
     collected: DrawCollector,
     keeper: DrawKeeper,
     show: bool,
@@ -142,7 +142,7 @@ def collect_draws(
     return rule.ended or "draws"
 
 
-def chain_settings(settings: SamplerSection) -> ChainSettings:
+def chain_settings(settings: Sampler) -> ChainSettings:
     """The draws that the recipe asks for, as an algorithm takes it."""
     return ChainSettings(
         chains=settings.chain_count,
@@ -163,7 +163,7 @@ def found_beside(
     problem: AnyProblem,
     algorithm: Algorithm,
     space: Space,
-    settings: SamplerSection,
+    settings: Sampler,
     collected: DrawCollector,
     show: bool,
 ) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class PrecisionCheck:
         shift = shift_in_single_precision(self.space, self.double, points)
         if not shift <= LARGEST_SHIFT:
             remedy = f'rounding moves ln p by {shift:.2g} at draws (limit {LARGEST_SHIFT:g}); use "'
-            raise InputError(Setting("sampler", "precision"), SINGLE, f'{remedy}float64"')
+            raise InputError("sampler.precision", SINGLE, f'{remedy}float64"')
 
 
 # --- what is stored beside the draws
@@ -230,7 +230,7 @@ def weights_observed(problem: AnyProblem, space: str, draws: int) -> tuple[str, 
 
 
 def weights_of_draws(
-    problem: AnyProblem, settings: SamplerSection, collected: DrawCollector
+    problem: AnyProblem, settings: Sampler, collected: DrawCollector
 ) -> WeightDraws | None:
     """Weights of evenly spaced draws of each chain, as many as are asked for, or of all.
 
@@ -263,7 +263,7 @@ def weights_of_draws(
 PRIOR_DRAWS, PRIOR_BYTES = 1000, 8 * 2**20
 
 
-def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[str, np.ndarray]:
+def draws_without_data(problem: AnyProblem, settings: Sampler) -> dict[str, np.ndarray]:
     """Draws from the prior of what is sampled, and of the training labels."""
     training = problem.training_examples
     numbers = 1 if training is None else training[1].size
@@ -275,7 +275,7 @@ def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[st
 def evidence_of_chains(
     problem: Problem,
     space: Space,
-    settings: SamplerSection,
+    settings: Sampler,
     collected: DrawCollector,
     show: bool,
 ) -> Evidence | None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sampler.compiled import cache_programs
-from sampler.errors import DiskError, ExitCode, InputError, Option, exit_code_of, one_line
+from sampler.errors import DiskError, ExitCode, InputError, exit_code_of, one_line
 from sampler.jobs.interruption import SIGNALS, Interruption
 from sampler.jobs.plan import Plan, with_own_data
 from sampler.jobs.run import start_run
@@ -165,7 +165,7 @@ def worker_processes(count: int) -> Iterator[Callable[[], futures.Executor]]:
             made.append(futures.ProcessPoolExecutor(count, context, begin_worker))
         except OSError as problem:
             remedy = f"needs room in /dev/shm ({problem.strerror}); make some, or leave it out"
-            raise InputError(Option("workers"), count, remedy) from None
+            raise InputError("--workers", count, remedy) from None
         return made[-1]
 
     try:
@@ -191,12 +191,12 @@ def dask_executors(scheduler: str) -> Iterator[Callable[[], futures.Executor]]:
         distributed = import_module("distributed")
     except ImportError:
         remedy = "needs Dask: pip install 'attention-posterior[dask]', or use --workers"
-        raise InputError(Option("scheduler"), scheduler, remedy) from None
+        raise InputError("--scheduler", scheduler, remedy) from None
     try:
         client = distributed.Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as problem:
         remedy = f"no Dask scheduler answers ({problem}); start one with `dask scheduler`"
-        raise InputError(Option("scheduler"), scheduler, remedy) from None
+        raise InputError("--scheduler", scheduler, remedy) from None
     with client:
         count = len(client.nthreads())
         print_line(f"Dask at {scheduler}: {count} workers" + ("" if count else ", waiting"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
 from sampler.data.split import BLOCK_BYTES, StreamedSplit
 from sampler.data.task import Task
-from sampler.errors import InputError, Verbatim, Words
+from sampler.errors import InputError, Verbatim
 from sampler.jobs.sizes import Sizes
 from sampler.mcmc.collected_draws import (
     EVERY,
@@ -27,7 +27,7 @@ from sampler.mcmc.collected_draws import (
 )
 from sampler.posterior.spaces import OF_TOKENS, ORDER_PARAMETERS, WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
-from sampler.settings.task_sections import TaskSection
+from sampler.settings.task_sections import TaskSettings
 from theory.size_limits import hessian_fits, next_order_fits, stored_bytes, storing_pays
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
@@ -39,20 +39,18 @@ class Part:
     """Arrays that grow with what the recipe asks for.
 
     copies  how many of them there are at the same time
-    remedy  what makes them smaller: text, or words of a recipe and of Python
+    remedy  what makes them smaller
     """
 
     name: str
     bytes: float
-    remedy: str | Words
+    remedy: str
     copies: int = 1
 
 
 # Python, its libraries and the functions that are compiled for a run, whatever its sizes.
 BASE_BYTES = 1.0 * 2**30
-LOW_RANK = Words(
-    'use attention.learned.form = "low_rank"', 'use attention={"learned": {"form": "low_rank"}}'
-)
+LOW_RANK = 'use attention.learned.form = "low_rank"'
 PROGRAM = Part(
     "the program and what it compiles", BASE_BYTES, "free memory: no recipe needs less for it"
 )
@@ -173,8 +171,7 @@ def refuse_what_does_not_fit(parts: Sequence[Part]) -> None:
         raise InputError(
             "memory",
             Verbatim(f"{byte_text(wanted)} needed of {byte_text(available)}"),
-            f"most of it, {size}, for {worst.name}; {{}}",
-            worst.remedy,
+            f"most of it, {size}, for {worst.name}; {worst.remedy}",
         )
 
 
@@ -186,7 +183,7 @@ def refuse_too_large(
     refuse_what_does_not_fit([*parts, *more])
 
 
-def refuse_too_large_data(task: TaskSection) -> None:
+def refuse_too_large_data(task: TaskSettings) -> None:
     """Raise InputError where data exceed the memory, whatever is made of them; nothing is made."""
     part = Part("data", FLOAT * task.least_numbers, "use fewer examples, tokens or features")
     refuse_what_does_not_fit([part])

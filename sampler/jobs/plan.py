@@ -14,7 +14,7 @@ from typing import Any
 
 from sampler.data.make import make_data
 from sampler.data.task import Task
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 from sampler.jobs.memory import (
     Part,
     available_bytes,
@@ -287,7 +287,7 @@ def refuse_command(command: str, recipe: Recipe) -> None:
     """Raise InputError where a command leaves nothing to be done, or cannot choose what."""
     if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
         remedy = "use `run`: theory chooses what is sampled"
-        raise InputError(Setting("sampler", "points"), "selected", remedy)
+        raise InputError("sampler.points", "selected", remedy)
     for _, asked in recipe.points() if command != "sample" else ():
         if asked.is_solved:
             refuse_own_priors(asked.sampler.space)

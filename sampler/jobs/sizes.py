@@ -9,7 +9,7 @@ import numpy as np
 from sampler.attention.layers import lowest_layers, mlp_shapes
 from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.data.task import Task
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 from sampler.mcmc.collected_draws import evenly_spaced
 from sampler.posterior.spaces import WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
@@ -105,16 +105,16 @@ def refuse_infinite_kernel(recipe: Recipe, task: Task, architecture: Architectur
     limit = float(np.finfo(precision).max)
     temperature = recipe.posterior.temperature
     squares = float(np.sum(task.train.labels**2)) / temperature
-    found = [("labels_train", squares, Setting("posterior", "temperature"), temperature)]
+    found = [("labels_train", squares, "posterior.temperature", temperature)]
     for name, size in task.largest.items():
         # The trace of K, which is no less than its largest eigenvalue.
         trace = architecture.outputs * scale * task.named_splits[name].examples * size * size
-        found.append((name, trace, Setting("network", "variances"), list(architecture.variances)))
+        found.append((name, trace, "network.variances", list(architecture.variances)))
     for name, bound, field, value in found:
         if not bound < limit:
             remedy = f"{name}: squares overflow; scale inputs and labels to a size of about 1"
             if precision == "float32":
-                field, value = Setting("sampler", "precision"), precision
+                field, value = "sampler.precision", precision
                 remedy += ', or use "float64"'
             raise InputError(field, value, remedy)
 

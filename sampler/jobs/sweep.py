@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
-from sampler.errors import ABSENT, ENDINGS, ExitCode, InputError, Option
+from sampler.errors import ABSENT, ENDINGS, ExitCode, InputError
 from sampler.jobs.executors import Engine, PointOutcome, chosen_engine
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan
@@ -59,11 +59,11 @@ def start_sweep(
     nothing is gathered.
     """
     if workers is not None and workers < 1:
-        raise InputError(Option("workers"), workers, "must be at least 1")
+        raise InputError("--workers", workers, "must be at least 1")
     # A worker reads the script that began it, and must not begin a sweep by that.
     if workers is not None and getattr(current_process(), "_inheriting", False):
         remedy = 'begin the work of this script under `if __name__ == "__main__":`'
-        raise InputError(Option("workers"), workers, remedy)
+        raise InputError("--workers", workers, remedy)
     with open_run_directory(plan):
         remove_unfinished(plan.directory)
         outcomes: dict[str, PointOutcome] = {}
@@ -159,9 +159,7 @@ def run_one(
 
 def refuse_without_grid(recipe: Recipe) -> None:
     if not recipe.sweep:
-        raise InputError(
-            Option("over"), ABSENT, "name what to vary, as in --over network.widths=10,100"
-        )
+        raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
 
 
 # --- what a sweep writes beside its points

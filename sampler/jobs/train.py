@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sampler.data.labelled_inputs import LabelledSplits
 from sampler.data.one_shot import CharacterSplits, read_drawings, split_characters
-from sampler.data.time_series import SeriesSection, series_to_learn
+from sampler.data.time_series import LabelledSeries, series_to_learn
 from sampler.errors import ExitCode
 from sampler.jobs.interruption import Interruption
 from sampler.presentation.terminal import print_line
@@ -42,7 +42,7 @@ TrainingSplits = CharacterSplits | LabelledSplits
 
 def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
     """Read all splits of a training recipe. Raises InputError where they cannot be used."""
-    if isinstance(recipe.task, SeriesSection):
+    if isinstance(recipe.task, LabelledSeries):
         return series_to_learn(recipe)
     return split_characters(read_drawings(recipe.task), recipe.task)
 

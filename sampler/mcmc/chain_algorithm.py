@@ -19,7 +19,7 @@ class ChainAlgorithm(Algorithm):
         advance_chains(space, chain, self.summed, settings, on_chunk, resume)
 
 
-class MarkovChain(ChainAlgorithm, Chain):
+class StepAlgorithm(ChainAlgorithm, Chain):
     """An algorithm that is the chain itself; it has to define `step`."""
 
     def chain(self, space, settings: ChainSettings) -> Chain:

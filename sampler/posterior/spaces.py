@@ -6,7 +6,7 @@ Free of JAX until a space is made, so that settings are checked by the names alo
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 from sampler.registry import Registry
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def refuse_own_priors(name: str) -> None:
     """Raise InputError where theory and order parameters have other priors than a space."""
     if has_own_priors(name):
         remedy = "the theory and order parameters have Gaussian weights, this space its own priors"
-        raise InputError(Setting("sampler", "space"), name, f"{remedy}; use `sample`")
+        raise InputError("sampler.space", name, f"{remedy}; use `sample`")
 
 
 def refuse_space(name: str, allowed: Sequence[str], network: str) -> None:
@@ -99,7 +99,7 @@ MOST_WEIGHT_BYTES = 2 * 2**30
 
 def refuse_weight_draws(count: int, chains: int, draws: int, weights: int, item_bytes: int) -> None:
     """Raise InputError unless weights of `count` draws per chain exist and fit into memory."""
-    setting = Setting("sampler", "weight_draws")
+    setting = "sampler.weight_draws"
     if not 1 <= count <= draws:
         remedy = f"must lie between 1 and the {draws} draws of each chain"
         raise InputError(setting, count, remedy)

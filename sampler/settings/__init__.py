@@ -1,6 +1,7 @@
 """Settings: every one declared once, as a recipe key, a Python keyword, help and reference.
 
-types             numbers, texts and paths with their limits; the base of all sections
+section           the base of all sections, and their errors on one line
+types             numbers, texts and paths with their limits
 network_sections  the sections network, posterior and theory
 sampler           the section sampler: how the posterior is sampled
 task_sections     the sections task and attention, and the table of tasks
@@ -9,6 +10,6 @@ recipe            recipes of runs and trainings, from a TOML file, nested tables
 identity          what a recipe is called and known by, and the paths among its settings
 point_labels      labels of the points of a sweep
 toml              TOML read and written; KEY=VALUE of a command line
-refusals          settings that do not go together, and what pydantic refuses, as one error
+refusals          settings that do not go together
 gallery           recipes that ship, and copies of them
 """

@@ -11,8 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import model_validator
+
+from sampler.settings.section import Section, plain
 from sampler.settings.toml import flattened, take_out, toml_text
-from sampler.settings.types import Mark, Name, RelativePath, Section, marks_of
+from sampler.settings.types import Mark, Name, RelativePath, marks_of
 
 # Name of a section → its class; None where it has none, or for an unknown kind of task.
 Sections = Mapping[str, type[Section] | None]
@@ -21,7 +24,22 @@ Sections = Mapping[str, type[Section] | None]
 class NamedRecipe(Section):
     """Base of the recipes of every command: a name, a hash, and a text."""
 
-    name: Name
+    name: Name = "python"
+    """What the directory of its results begins with; a file has to name its recipe."""
+
+    @model_validator(mode="after")
+    def settings_go_together(self) -> "NamedRecipe":
+        """Raise InputError for settings that do not."""
+        self.refuse_conflicts()
+        return self
+
+    def refuse_conflicts(self) -> None:
+        """Raise InputError for settings that do not go together."""
+        raise NotImplementedError
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, as nested tables: all others follow from them."""
+        return plain(self.model_dump(exclude_unset=True))
 
     @property
     def sections(self) -> Sections:
@@ -36,7 +54,7 @@ class NamedRecipe(Section):
         hash is the same wherever a project lies. Of a sweep the keys count, not their values: it
         may grow; nor does how far a run goes at most.
         """
-        departures = self.model_dump(mode="json", exclude_defaults=True)
+        departures = self.model_dump(mode="json", exclude_defaults=True) | {"name": self.name}
         self.leave_out_what_changes(departures)
         departures = {key: value for key, value in departures.items() if value != {}}
         change_paths(departures, self.sections, RelativePath.name)

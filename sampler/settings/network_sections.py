@@ -1,19 +1,16 @@
 """The sections [network], [posterior] and [theory]: what is learned, and what is solved of it."""
 
-from collections.abc import Mapping
 from sys import maxsize
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from sampler.errors import InputError, Setting, Words
+from sampler.errors import InputError
+from sampler.settings.section import Section
 from sampler.settings.types import (
     INFINITE,
     Count,
     HeadNumbers,
-    InPython,
-    Mark,
     NotNegative,
     Positive,
-    Section,
     Seed,
     Switch,
     Variances,
@@ -22,8 +19,10 @@ from sampler.settings.types import (
 from theory.architecture import Architecture, Values
 
 
-class MlpSection(Section):
+class Mlp(Section):
     """The layers between attention layers: W_2 φ(W_1 z/√N)/√M for each token."""
+
+    table: ClassVar = "network.mlp"
 
     width: Count
     """M, the units of each."""
@@ -34,22 +33,24 @@ class MlpSection(Section):
 class OutsideTheory(NamedTuple):
     """A setting that the theory does not cover, and its value."""
 
-    setting: Setting
+    setting: str
     value: Any
 
 
-class NetworkSection(Section):
+class Network(Section):
     """The network: widths, prior variances, token readout, the heads it keeps, and its layers.
 
     Lists by layer meet the layers of attention of the task.
     """
+
+    table: ClassVar = "network"
 
     widths: WidthsOrInfinite
     """N of all layers, or [N_1, …, N_L, N_a]; with learned heads also "infinite", a network of
     which only attention is left to be sampled."""
     variances: Variances = 1.0
     """Prior variance of all weights, or [σ0², σ1², …, σL², σa²]."""
-    readout: Annotated[Literal["last", "first", "mean"], Mark.OPEN_DEFAULT] = "last"
+    readout: Literal["last", "first", "mean"] = "last"
     """The token that is read out, or "mean" of all, which tasks of images and of trained models set
     by default."""
     heads: HeadNumbers | None = None
@@ -67,7 +68,7 @@ class NetworkSection(Section):
     residual: Switch = False
     """Whether attention and MLP are added to what they read, (z + …)/√2, which needs equal widths;
     outside the theory, and only sampled."""
-    mlp: Annotated[MlpSection | None, InPython(type=Mapping[str, Any])] = None
+    mlp: Mlp | None = None
     """A layer W_2 φ(W_1 z/√N)/√M after each attention: a table with `width` M and `activation`
     "relu", "erf" or "gelu"; outside the theory, and only sampled. Its weights have the prior
     variance of the values below it."""
@@ -78,13 +79,12 @@ class NetworkSection(Section):
         for key in ("values", "norm", "residual", "mlp"):
             value = getattr(self, key)
             if value != type(self).model_fields[key].default:
-                return OutsideTheory(Setting("network", key), value)
+                return OutsideTheory(f"network.{key}", value)
         return None
 
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
-        setting = Setting("network", "hypernetwork")
-        return by_attention_layer(setting, self.hypernetwork, attention_layers)
+        return by_attention_layer("network.hypernetwork", self.hypernetwork, attention_layers)
 
     def layers(self, attention_layers: int) -> int:
         """L, the layers of value weights: two for each hypernetwork."""
@@ -109,12 +109,12 @@ class NetworkSection(Section):
         """
         if self.is_infinite:
             return (1,) * (layers + 1)
-        return by_layer(Setting("network", "widths"), self.widths, layers)
+        return by_layer("network.widths", self.widths, layers)
 
     def layer_variances(self, layers: int) -> tuple[float, ...]:
         """Prior variances (σ0², σ1², …, σL², σa²); InputError if the list does not fit."""
         form = "[σ0², σ1², …, σL², σa²]"
-        return by_layer(Setting("network", "variances"), self.variances, layers, 2, form)
+        return by_layer("network.variances", self.variances, layers, 2, form)
 
     def architecture(self, heads: tuple[int, ...], channels: int, outputs: int) -> Architecture:
         """The network on a task of these sizes: widths and prior variances of every layer."""
@@ -122,12 +122,14 @@ class NetworkSection(Section):
         return Architecture(heads, widths, variances, channels, outputs)
 
 
-class PosteriorSection(Section):
+class Posterior(Section):
     """The posterior.
 
     With a spread, the temperature is sampled with the rest, log-normal about the value that is
     given. The theory is solved at that value.
     """
+
+    table: ClassVar = "posterior"
 
     temperature: Positive = 0.01
     """𝒯, the variance of the likelihood."""
@@ -140,8 +142,10 @@ class PosteriorSection(Section):
         return None if self.temperature_spread else self.temperature
 
 
-class TheorySection(Section):
+class Theory(Section):
     """The saddle point, its correction, and sub-networks whose GP limit is wanted as well."""
+
+    table: ClassVar = "theory"
 
     tolerance: Positive | None = None
     """Where the saddle point counts as found; the solver's own by default."""
@@ -160,7 +164,7 @@ class TheorySection(Section):
 
 
 def by_layer(
-    setting: Setting,
+    setting: str,
     value: object,
     layers: int,
     further: int = 1,
@@ -179,11 +183,11 @@ def by_layer(
     return value
 
 
-def by_attention_layer(setting: Setting, value: bool | tuple, layers: int) -> tuple[bool, ...]:
+def by_attention_layer(setting: str, value: bool | tuple, layers: int) -> tuple[bool, ...]:
     """A switch for all layers of attention, or one for each, as a list; InputError if none fits."""
     if isinstance(value, bool):
         return (value,) * layers
     if len(value) != layers:
-        remedy = f"give {{}}, or a list of {layers}, one per layer of attention"
-        raise InputError(setting, list(value), remedy, Words("true, false", "True, False"))
+        remedy = f"give true, false, or a list of {layers}, one per layer of attention"
+        raise InputError(setting, list(value), remedy)
     return value

@@ -1,6 +1,7 @@
 """The section [sampler]: how the posterior is sampled."""
 
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypedDict, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -16,7 +17,8 @@ from sampler.posterior.spaces import (
     kind_of,
 )
 from sampler.registry import Registry
-from sampler.settings.network_sections import NetworkSection
+from sampler.settings.network_sections import Network
+from sampler.settings.section import Section
 from sampler.settings.types import (
     AUTO,
     Count,
@@ -25,7 +27,6 @@ from sampler.settings.types import (
     Mark,
     Positive,
     Repetitions,
-    Section,
     Seed,
     Several,
     Switch,
@@ -81,7 +82,7 @@ def draws_or_table(value: object) -> object:
     return value
 
 
-class SamplerSection(Section):
+class Sampler(Section):
     """The sampler: what it samples and how, and which points of a sweep it samples.
 
     What is "auto" is chosen from the sizes of the problem: the fastest, by prediction, among those
@@ -90,6 +91,8 @@ class SamplerSection(Section):
     "selected" only the best temperature is sampled, chosen by the theory for each value of the
     other swept keys.
     """
+
+    table: ClassVar = "sampler"
 
     space: Annotated[str, registered(SPACES)] = AUTO
     """The coordinates: order parameters, whose number depends on no width; the weights below the
@@ -105,9 +108,7 @@ class SamplerSection(Section):
     parameters of layers that are no narrower than these, and 200 in all weights of a network within
     the theory; every other chain makes 150 in order parameters, 400 in upper or hidden weights and
     500 in all weights."""
-    until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW, Mark.OPEN_DEFAULT] = (
-        "trusted"
-    )
+    until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW] = "trusted"
     """How chains end. "trusted": when their diagnostics pass at two checks in a row; "draws": after
     so many, the default where these are given or there is one chain."""
     draws: Annotated[
@@ -146,16 +147,19 @@ class SamplerSection(Section):
     target_acceptance: Fraction | None = None
     """Mean acceptance that step sizes are adapted to; by default 0.8, and 0.95 for "split_hmc" of a
     network within the theory."""
-    points: Annotated[Literal["all", "selected"], Mark.NOT_IN_PYTHON] = "all"
+    points: Literal["all", "selected"] = "all"
     """The points of a sweep that are sampled: all, or of the temperatures only the one that the
     theory predicts to be the most accurate on the validation split."""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def choose_end(cls, settings: Any) -> Any:
-        """Fill in how chains end, where only one of `until` and `draws` is given, or none."""
+    def choose_end(cls, settings: Any, handler: Callable[[Any], "Sampler"]) -> "Sampler":
+        """Fill in how chains end, where only one of `until` and `draws` is given, or none.
+
+        What is filled in does not count as set: where other settings change it is chosen anew.
+        """
         if not isinstance(settings, dict):
-            return settings
+            return handler(settings)
         named, until = settings.get("draws") is not None, settings.get("until")
         if until is None:
             until = "draws" if named or settings.get("chains") == 1 else "trusted"
@@ -165,7 +169,10 @@ class SamplerSection(Section):
         )
         unnamed = until == "draws" and not named and not counted_otherwise
         draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
-        return {**settings, "until": until, **draws}
+        section = handler({**settings, "until": until, **draws})
+        given = {key for key, value in settings.items() if value is not None}
+        section.model_fields_set.intersection_update(given)
+        return section
 
     @property
     def warmup_steps(self) -> int:
@@ -196,7 +203,7 @@ class SamplerSection(Section):
         grows = self.until == "trusted" and self.algorithm_class.counts.axis == "draw"
         return self.max_draws if grows else self.draws_per_chain
 
-    def with_draws(self, draws: int) -> "SamplerSection":
+    def with_draws(self, draws: int) -> "Sampler":
         """Return the section with so many of what its algorithm counts draws by."""
         return self.model_copy(update={"until": "draws", self.algorithm_class.counts.more: draws})
 
@@ -219,7 +226,7 @@ class SamplerSection(Section):
             asked = tuple(s for s in asked if kind_of(s) in OF_TOKENS)
         return tuple(s for s in asked if s == ORDER_PARAMETERS or not self.evidence)
 
-    def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
+    def spaces_for(self, network: Network, fits_theory: bool) -> tuple[str, ...]:
         """Those in which this network may be sampled, as the theory fits or not."""
         return tuple(
             space
@@ -227,3 +234,27 @@ class SamplerSection(Section):
             if (fits_theory or kind_of(space) in OF_TOKENS)
             and (space == ATTENTION) == network.is_infinite
         )
+
+
+class SamplerSettings(TypedDict, total=False):
+    """The fields of `Sampler` as keywords of a function: what they mean is said there."""
+
+    space: str
+    algorithm: str
+    chains: int
+    warmup: int | None
+    until: Literal["trusted", "draws"]
+    draws: int | Mapping[SpaceName, int] | None
+    max_draws: int
+    max_minutes: float
+    thinning: int
+    seed: int
+    precision: Literal["float64", "float32"]
+    weight_draws: int
+    evidence: bool
+    particles: int
+    repetitions: int
+    leapfrog_steps: int
+    max_tree_depth: int
+    target_acceptance: float | None
+    points: Literal["all", "selected"]

@@ -1,29 +1,25 @@
 """The sections [task] and [attention] of a recipe, and the table of tasks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_serializer
 
 from sampler.attention.layers import read_variants
-from sampler.attention.variants import AttentionVariant
-from sampler.errors import ABSENT, InputError, Setting
+from sampler.errors import ABSENT, InputError
 from sampler.registry import Registry, load_plugins
+from sampler.settings.section import TASK, Section
 from sampler.settings.types import (
     Count,
-    InPython,
-    Mark,
     NotNegative,
     Positive,
-    Section,
     Seed,
     Several,
     Text,
     ValidationCount,
 )
 
-# A variant for all heads, or a list with one, or a list of them, for each layer.
-Form = AttentionVariant | Mapping[str, Any] | Sequence[Any] | None
 # The kind of heads whose attention is sampled.
 LEARNED, UNIFORM = "learned", "uniform"
 # The sets of examples.
@@ -32,12 +28,14 @@ SPLITS = ("train", "test", "validation")
 INPUTS, STREAM = "inputs", "stream"
 
 
-class LearnedSection(Section):
+class LearnedAttention(Section):
     """The prior of the logit weights of learned heads.
 
     Without a form it is the law that a random head of the task is drawn from; "full" for data that
     come with heads of their own.
     """
+
+    table: ClassVar = "attention.learned"
 
     form: Literal["full", "low_rank", "positions"] | None = None
     """Logits x_sᵀ W x_t of key s and query t with W "full", W = W_Kᵀ W_Q/√G of "low_rank", or
@@ -49,22 +47,24 @@ class LearnedSection(Section):
     the entries of a full W, and itself that of the logit of a position."""
 
 
-class AttentionSection(Section):
+class Attention(Section):
     """The heads of a task that leaves their choice to the recipe."""
+
+    table: ClassVar = "attention"
 
     heads: Annotated[
         tuple[Annotated[tuple[Text, ...], Field(min_length=1)], ...], Field(min_length=1)
-    ]
-    """The kinds of the heads of each layer."""
+    ] = ()
+    """The kinds of the heads of each layer; by default those that the task sets."""
     inverse_temperature: NotNegative = 10.0
     """β, which multiplies the logits."""
-    lag: Annotated[Count | None, InPython(name="head_lag", type=int)] = None
+    lag: Count | None = None
     """How many time steps lag heads look back."""
-    form: Annotated[Any, BeforeValidator(read_variants), InPython(type=Form)] = None
+    form: Annotated[Any, BeforeValidator(read_variants)] = None
     """The attention variant, which makes the matrix of a head from its queries and keys; softmax
     over keys by default. A table for all heads, or a list with a table, or a list of tables, one
     per head, for each layer. Where logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t."""
-    learned: Annotated[LearnedSection | None, InPython(type=Mapping[str, Any])] = None
+    learned: LearnedAttention | None = None
     """The prior of learned heads, whose logit weights are sampled: a table with `form`, `rank` and
     `variance`; by default the law that random heads are drawn from."""
     reads: Literal["inputs", "stream"] = "inputs"
@@ -79,19 +79,37 @@ class AttentionSection(Section):
         return any(kind == LEARNED for kinds in self.heads for kind in kinds)
 
 
-class DataSection(Section):
+class DataSettings(Section):
     """Settings of data, of one of several kinds."""
 
-    kind: Annotated[str, Mark.NOT_IN_PYTHON]
+    table: ClassVar = TASK
+
+    kind: str
     """The kind of data."""
 
+    @model_serializer(mode="wrap")
+    def with_kind(self, handler: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """Keep `kind`, which tells data apart, where defaults are left out."""
+        return {"kind": self.kind, **handler(self)}
+
+    def seeds(self) -> dict[str, int]:
+        """Every seed, for the manifest."""
+        return {key: value for key, value in self if key.endswith("seed")}
+
+    def kept_in(self, directory: Path) -> "TaskSettings":
+        """The same data; what no file has is then one in the directory of the results."""
+        return self
+
+    def keep(self, directory: Path) -> None:
+        """Write that file, if it belongs into this directory and is not there yet."""
+
     @classmethod
-    def section_for(cls, settings: Mapping[str, Any]) -> type["DataSection"]:
+    def section_for(cls, settings: Mapping[str, Any]) -> type["DataSettings"]:
         """The class of these settings: this one, unless the kind has several sources of data."""
         return cls
 
 
-class TaskSection(DataSection):
+class TaskSettings(DataSettings):
     """Settings of a task, from which it makes its data.
 
     head_kinds          the heads to choose from, where the task leaves the choice to the recipe
@@ -111,7 +129,7 @@ class TaskSection(DataSection):
     attention_defaults: ClassVar[Mapping[str, Any]] = {}
     network_defaults: ClassVar[Mapping[str, Any]] = {}
 
-    def make(self, attention: AttentionSection | None) -> Any:
+    def make(self, attention: Attention | None) -> Any:
         """The `Task` of these settings; attention is None where the task has its own.
 
         Raises InputError where the data cannot be used.
@@ -125,7 +143,7 @@ class TaskSection(DataSection):
         return sum(count or 0 for count in counts)
 
 
-class DrawnSection(TaskSection):
+class DrawnTask(TaskSettings):
     """Settings of tasks that draw their examples and the weights of their heads."""
 
     examples_train: Several = 100
@@ -141,20 +159,20 @@ class DrawnSection(TaskSection):
 
 
 # Kinds of tasks. Each file is imported when a recipe first asks for its kind.
-TASKS: Registry[type[TaskSection]] = Registry(
+TASKS: Registry[type[TaskSettings]] = Registry(
     "task",
     {
-        "markov_chain": "sampler.data.markov_chain:MarkovChainSection",
-        "arrays": "sampler.data.arrays:ArraysSection",
-        "one_shot": "sampler.data.one_shot:OneShotSection",
-        "digits": "sampler.data.digits:DigitsSection",
-        "copy": "sampler.data.copying:CopySection",
-        "time_series": "sampler.data.time_series:TimeSeriesSection",
+        "markov_chain": "sampler.data.markov_chain:MarkovChain",
+        "arrays": "sampler.data.arrays:Arrays",
+        "one_shot": "sampler.data.one_shot:OneShot",
+        "digits": "sampler.data.digits:Digits",
+        "copy": "sampler.data.copying:Copy",
+        "time_series": "sampler.data.time_series:TimeSeries",
     },
 )
 
 
-def section_of(task: Any, table: Registry) -> type[DataSection] | None:
+def section_of(task: Any, table: Registry) -> type[DataSettings] | None:
     """The class of the settings of a task; None if they have no kind of the table."""
     load_plugins()
     kind = task.get("kind") if isinstance(task, Mapping) else None
@@ -169,8 +187,8 @@ def read_section(task: Any, table: Registry) -> Any:
     section = section_of(task, table)
     if section is None:
         remedy = f"a {table.kind} is one of {kinds_of(table)}"
-        raise InputError(Setting("task", "kind"), task.get("kind", ABSENT), remedy)
-    return section.model_validate(task)
+        raise InputError("task.kind", task.get("kind", ABSENT), remedy)
+    return section(**task)
 
 
 def kinds_of(table: Iterable[str]) -> str:

@@ -6,17 +6,16 @@ from pydantic import BeforeValidator, Field
 
 from sampler.attention.layers import read_variants
 from sampler.attention.variants import AttentionVariant, Softmax
-from sampler.errors import Setting
 from sampler.registry import Registry
 from sampler.settings.network_sections import by_attention_layer, by_layer
 from sampler.settings.refusals import variants_of
-from sampler.settings.task_sections import DataSection
+from sampler.settings.section import Section
+from sampler.settings.task_sections import DataSettings
 from sampler.settings.types import (
     Count,
     LayerWidths,
     NotNegative,
     Positive,
-    Section,
     Seed,
     Switch,
 )
@@ -26,7 +25,7 @@ from theory.architecture import Values
 TRAIN = "train"
 
 
-class TrainedSection(DataSection):
+class TrainingTask(DataSettings):
     """Settings of the examples that a network is trained on.
 
     of_training  what the examples are made of, in words
@@ -37,11 +36,13 @@ class TrainedSection(DataSection):
     tokens: ClassVar[tuple[int | None, str]] = (None, "")
 
 
-class TrainingSection(Section):
+class Training(Section):
     """Network, loss and steps of a training.
 
     The best network of all validations is kept. Time series are judged on all there are.
     """
+
+    table: ClassVar = "training"
 
     heads: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 4)
     """The number of heads of each layer."""
@@ -86,26 +87,25 @@ class TrainingSection(Section):
     def layer_widths(self) -> tuple[int, ...]:
         """Widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
         layers = len(self.heads) + sum(self.hypernetworks)
-        return by_layer(Setting("training", "widths"), self.widths, layers)
+        return by_layer("training.widths", self.widths, layers)
 
     @property
     def hypernetworks(self) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
-        setting = Setting("training", "hypernetwork")
-        return by_attention_layer(setting, self.hypernetwork, len(self.heads))
+        return by_attention_layer("training.hypernetwork", self.hypernetwork, len(self.heads))
 
     @property
     def variants(self) -> tuple[tuple[AttentionVariant, ...], ...]:
         """The variant of every head, layer by layer; InputError if lists do not fit the heads."""
         form = Softmax() if self.form is None else self.form
-        return variants_of(Setting("training", "form"), form, self.heads)
+        return variants_of("training.form", form, self.heads)
 
 
 # Kinds of data that a network is trained on. Each file is imported when its kind is asked for.
-TRAINED: Registry[type[TrainedSection]] = Registry(
+TRAINED: Registry[type[TrainingTask]] = Registry(
     "training task",
     {
-        "one_shot": "sampler.data.one_shot:ImageSection",
-        "time_series": "sampler.data.time_series:SeriesSection",
+        "one_shot": "sampler.data.one_shot:OneShotImages",
+        "time_series": "sampler.data.time_series:LabelledSeries",
     },
 )

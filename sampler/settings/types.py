@@ -1,9 +1,4 @@
-"""Types of settings: numbers, texts and paths with their limits, and the base of all sections.
-
-A setting is a field of a section: name, type, limits and default, with its meaning as docstring.
-Recipe key, Python keyword, help, completion, reference and hash follow from the field; what else
-there is to know of it is a mark in its `Annotated` type.
-"""
+"""Types of settings: numbers, texts and paths with their limits, and marks of what else holds."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -13,7 +8,8 @@ from pathlib import Path
 from sys import float_info
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import core_schema
 
 # Left to the sizes of the problem: `sampler.jobs.method`.
 AUTO = "auto"
@@ -23,33 +19,11 @@ INFINITE = "infinite"
 IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
 
 
-class Section(BaseModel):
-    """A frozen group of settings, in which an unknown key is an error.
-
-    What checks it is made at its first use: a recipe needs few of all sections.
-    """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True,
-        use_attribute_docstrings=True,
-    )  # fmt: skip
-
-
 class Mark(Enum):
     """Properties of a setting besides type, limits, default and meaning."""
 
     CHANGES_NO_DRAW = "may differ between a run and its continuation"
     CAN_BE_RAISED = "ends a run that goes on where it is raised; not in the hash"
-    NOT_IN_PYTHON = "belongs to sweeps or run directories; no Python function has the keyword"
-    OPEN_DEFAULT = "has a default that other settings can change; in Python it is None"
-
-
-@dataclass(frozen=True)
-class InPython:
-    """Name and type of the keyword in Python, where they are not those of the setting."""
-
-    name: str = ""
-    type: Any = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +41,14 @@ class RelativePath:
         """Return whether a value of such a setting names a file or a folder."""
         is_text = isinstance(value, str) and bool(value) and "\0" not in value
         return is_text and value.endswith(self.suffixes)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Of what is checked a relative path is one of the working directory."""
+        return core_schema.no_info_after_validator_function(self.here, handler(source))
+
+    def here(self, value: str) -> str:
+        """Return the value, absolute where it is a path of the working directory."""
+        return value if os.path.isabs(value) else self.absolute(value, Path.cwd())
 
     def absolute(self, value: Any, folder: Path) -> Any:
         """Return the value, absolute where it is a path; ~ is a home."""
@@ -97,18 +79,6 @@ def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
     elif origin is not Literal:
         for member in inner:
             yield from marks_of(member)
-
-
-def section_in(annotation: Any) -> type[Section] | None:
-    """Return the class of a table within a section, None for any other setting."""
-    members = (annotation, *get_args(annotation))
-    return next((m for m in members if isinstance(m, type) and issubclass(m, Section)), None)
-
-
-def meaning(section: type[BaseModel], key: str) -> str:
-    """Return the docstring of a field on one line, where it has none that of the base's field."""
-    fields = (getattr(base, "model_fields", {}).get(key) for base in section.__mro__)
-    return " ".join(next((f.description for f in fields if f and f.description), "").split())
 
 
 # --- limits that no type of pydantic has; the reference shows the first lines of their docstrings

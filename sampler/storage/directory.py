@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.errors import DISK_FAILURES, DiskError, InputError, Option, RequeueError
+from sampler.errors import DISK_FAILURES, DiskError, InputError, RequeueError
 from sampler.settings.toml import take_out
 from sampler.storage.files import UNFINISHED, disk_error, remove, write_whole
 from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
@@ -194,8 +194,10 @@ def claim_directory(
             try:
                 begin_command(directory, recipe, command, plan, fields or {}, extended)
                 write_whole(directory / RECIPE_FILE, recipe.to_toml(directory))
+                recipe.task.keep(directory)
             except (InputError, DiskError):
                 if made and is_new:
+                    (directory / RECIPE_FILE).unlink(missing_ok=True)
                     (directory / MANIFEST_FILE).unlink(missing_ok=True)
                     (directory / LOCK_FILE).unlink(missing_ok=True)
                 raise
@@ -209,7 +211,7 @@ def claim_directory(
             raise disk_error(directory, problem) from None
         reason = problem.strerror or str(problem)
         remedy = f"{reason}; choose a directory that can be written"
-        raise InputError(Option("out"), directory, remedy) from None
+        raise InputError("--out", directory, remedy) from None
 
 
 @contextmanager
@@ -252,7 +254,7 @@ def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None
             remedy = f"holds a sweep with the point {lost}, which is finished; keep its values and "
             remedy += "add others, or choose another directory"
     if remedy:
-        raise InputError(Option("out"), directory, remedy)
+        raise InputError("--out", directory, remedy)
 
 
 # Settings of the sampler that say how many draws there are.

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 
 from sampler.data.episodes import Examples
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 from sampler.settings.recipe import TrainingRecipe
-from sampler.settings.training import TrainingSection
+from sampler.settings.training import Training
 from sampler.storage.archives import Archive, joined
 from sampler.streams import Stream
 from sampler.training.training_data import (
@@ -26,7 +26,7 @@ from sampler.transformer.forward_pass import transformer_outputs
 from sampler.transformer.trained_transformer import Transformer, draw_parameters
 
 
-def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
+def make_optimiser(settings: Training) -> optax.GradientTransformation:
     """Make AdamW or Adam with the learning rate of the schedule.
 
     "adamw" shrinks the weights by learning rate × decay at every step; "adam" adds decay × weight
@@ -65,13 +65,13 @@ class TrainingState:
         """The entry of the curve at which `best` was found."""
         return max(self.curve, key=merit)
 
-    def kept(self, settings: TrainingSection) -> tuple[Mapping[str, np.ndarray], int]:
+    def kept(self, settings: Training) -> tuple[Mapping[str, np.ndarray], int]:
         """Return the network to keep, and its step: the best, or the last with `until_loss`."""
         if settings.until_loss is None:
             return self.best, self.best_point["step"]
         return {name: np.asarray(values) for name, values in self.parameters.items()}, self.step
 
-    def is_last(self, settings: TrainingSection) -> bool:
+    def is_last(self, settings: Training) -> bool:
         """Tell whether no step follows: all are done, or the loss is as small as asked for."""
         if self.step == settings.steps:
             return True
@@ -178,7 +178,7 @@ def refuse_divergence(loss: float, step: int, learning_rate: float) -> None:
     """Raise InputError if the loss is infinite or not a number."""
     if not np.isfinite(loss):
         remedy = f"the loss is not finite any more at step {step}; use a smaller one"
-        raise InputError(Setting("training", "learning_rate"), learning_rate, remedy)
+        raise InputError("training.learning_rate", learning_rate, remedy)
 
 
 def with_validation(

@@ -25,7 +25,7 @@ from sampler.data.episodes import (
 from sampler.data.image_files import ARCHIVE, Drawings, read_all_runs
 from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, nearest_class, targets_of
 from sampler.data.one_shot import CharacterSplits, omniglot_folder, refuse_shared_drawings
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError
 from sampler.settings.recipe import TrainingRecipe
 from sampler.streams import Stream, stream
 from sampler.transformer.forward_pass import transformer_outputs
@@ -139,7 +139,7 @@ class EpisodeData(LearningData):
             drawings, candidates = read_all_runs(omniglot_folder(self.recipe.task))
             count = min(self.recipe.training.evaluation_examples, len(candidates))
             episodes = draw_run_episodes(candidates, count, self.stream(Stream.EVALUATION, 3))
-            refuse_shared_drawings(self.splits.train, drawings, Setting("task", "folder"), ARCHIVE)
+            refuse_shared_drawings(self.splits.train, drawings, "task.folder", ARCHIVE)
         except InputError as problem:
             return {"left_out": str(problem)}
         return {"characters": None} | self.judge_episodes(model, drawings, episodes)

@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 from sampler.attention.layers import LayerVariants, factored_attention, in_pieces, paired
 from sampler.attention.variants import AttentionVariant
-from sampler.errors import InputError, Setting
-from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe, make_recipe
+from sampler.errors import InputError
+from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe
 from sampler.storage.archives import DamagedFile, read_archive, write_archive
 from sampler.storage.directory import RECIPE_FILE, ask_the_same
 from sampler.storage.files import check_schema
@@ -170,16 +170,16 @@ def read_model(directory: Path) -> TrainedTransformer:
     path = directory / MODEL_FILE
     if not path.is_file():
         remedy = f"holds no {MODEL_FILE}; name the directory of a finished training (`train`)"
-        raise InputError(Setting("task", "model"), directory, remedy)
+        raise InputError("task.model", directory, remedy)
     try:
         stored = read_archive(path)
     except DamagedFile as problem:
-        raise InputError(Setting("task", "model"), path, f"{problem}; train it again") from None
+        raise InputError("task.model", path, f"{problem}; train it again") from None
     header, arrays = stored.header, dict(stored.arrays)
     check_schema(header["schema_version"], str(path), MODEL_VERSION)
     embedding = arrays.pop(EMBEDDING_KEY, None)
     model = TrainedTransformer(
-        recipe_where_it_lies(make_recipe(header["recipe"]), directory),
+        recipe_where_it_lies(TrainingRecipe(**header["recipe"]), directory),
         arrays,
         embedding,
         header["step"],
@@ -187,7 +187,7 @@ def read_model(directory: Path) -> TrainedTransformer:
     )
     if model.checksum != header["sha256"]:
         remedy = "does not have the weights that its header names; train it again"
-        raise InputError(Setting("task", "model"), path, remedy)
+        raise InputError("task.model", path, remedy)
     return model
 
 

@@ -10,7 +10,7 @@ import pytest
 from sampler.attention.sampled import SampledAttention
 from sampler.mcmc.split_hmc import SplitChain
 from sampler.posterior.space import Space
-from sampler.settings.network_sections import MlpSection
+from sampler.settings.network_sections import Mlp
 from sampler.token_network import TokenNetwork, predict_split
 from tests.calibration import WARMUP, calibration_ranks, sites_at_truth, uniformity
 from tests.token_networks import Learned, data_of, network_of, problem_of_splits, split_of
@@ -35,7 +35,7 @@ KINDS = {
     "before": ({"norm": "before"}, {}),
     "after": ({"norm": "after"}, {}),
     "residual": ({"residual": True}, {}),
-    "mlp": ({"mlp": MlpSection(width=4, activation="gelu")}, {}),
+    "mlp": ({"mlp": Mlp(width=4, activation="gelu")}, {}),
     "stream": ({"stream": True}, {"stream": False}),
 }
 

@@ -10,7 +10,7 @@ from sampler.data.split import AttendedSplit, Split, attended_by_numpy
 from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.plan import make_plan
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 from tests.commands import in_process
 
 EXAMPLES, TOKENS, CHANNELS, HEADS = 6, 4, 3, (2, 2)
@@ -79,7 +79,7 @@ def test_what_has_no_finite_kernel_is_refused(name, sizes, refused):
 
 def recipe_of(**sections):
     task = {"kind": "arrays", "path": "own.npz"}
-    return make_recipe({"name": "x", "task": task, "network": {"widths": 10}} | sections)
+    return Recipe(**{"name": "x", "task": task, "network": {"widths": 10}} | sections)
 
 
 def write(file, **sizes):

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, jax_key, part_of_key, stream
 from sampler.teacher import make_labelled_task
 from tests import ROOT
@@ -127,7 +127,7 @@ def normals_of(monkeypatch, task, widths):
         monkeypatch.setattr(f"sampler.data.{module}.stream", recording("inputs"))
     monkeypatch.setattr("sampler.teacher.stream", recording("teacher"))
     sections = {"name": "x", "task": {**task, "labels": "teacher"}, "network": {"widths": widths}}
-    make_labelled_task(make_recipe(sections))
+    make_labelled_task(Recipe(**sections))
     return (np.concatenate(numbers) for numbers in written.values())
 
 

@@ -18,11 +18,11 @@ from sampler.data.image_files import open_archive
 from sampler.data.make import build_task
 from sampler.data.split import Split
 from sampler.data.task import Task
-from sampler.errors import ExitCode, InputError, Setting
+from sampler.errors import ExitCode, InputError
 from sampler.registry import Registry
-from sampler.settings.recipe import load_recipe, make_recipe
+from sampler.settings.recipe import Recipe, load_recipe
 from sampler.settings.refusals import refuse_untrainable
-from sampler.settings.task_sections import TASKS, TaskSection
+from sampler.settings.task_sections import TASKS, TaskSettings
 from sampler.settings.types import Count, FilePath, Seed
 from sampler.storage.files import read_stored
 from tests import ROOT
@@ -48,7 +48,7 @@ def test_a_table_names_what_there_is():
         table["plum"]
 
 
-class CoinSection(TaskSection):
+class CoinSection(TaskSettings):
     """Tokens that are noise, with labels of the first one's sign; attention is uniform."""
 
     examples: Count = 8
@@ -82,7 +82,7 @@ def test_a_task_is_a_class_and_a_row(tmp_path):
     recipe = load_recipe(path, ["sweep.task.seed=[0, 1]"])
     assert recipe.task == CoinSection(kind="coin", examples=6, file=str(tmp_path / "data/coins"))
     assert [point.task.seed for _, point in recipe.points()] == [0, 1]
-    assert make_recipe(recipe.model_dump()).hash8 == recipe.hash8
+    assert Recipe(**recipe.model_dump()).hash8 == recipe.hash8
     assert build_task(recipe).path_names == ("0", "1")
     assert in_process("check", path) == ExitCode.OK
     with pytest.raises(InputError, match=r"task\.exmples = 3: .*did you mean task\.examples\?"):
@@ -116,7 +116,7 @@ def test_an_attention_variant_is_a_class_and_a_row(tmp_path):
     assert np.abs(omega - build_task(load_recipe(path)).train.attention[0]).max() > 0.01
 
 
-REFUSED = InputError(Setting("task", "odd"), 3, "use {} instead", Setting("network", "widths"))
+REFUSED = InputError("task.odd", 3, "use {} instead", "network.widths")
 
 
 class OddSection(CoinSection):
@@ -230,4 +230,4 @@ def test_a_package_that_cannot_be_imported_is_named(site):
         match=r"plugin mine = 'broken_plugin_of_a_test': cannot be "
         r"imported \(ModuleNotFoundError: .*; repair or uninstall the package br",
     ):
-        make_recipe({"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}})
+        Recipe(name="a", task={"kind": "markov_chain"}, network={"widths": 3})

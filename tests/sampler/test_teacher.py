@@ -12,7 +12,7 @@ from sampler.data.make import build_task
 from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.errors import InputError
 from sampler.jobs.plan import shares_data
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, stream
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
@@ -35,14 +35,12 @@ HEADS = [["good", "random"], ["uniform"]]
 def recipe_of(
     temperature=0.001, widths=(3, 4, 2), seed=0, network=None, posterior=None, **settings
 ):
-    return make_recipe(
-        {
-            "name": "taught",
-            "task": {**SETTINGS, "teacher_seed": seed, **settings},
-            "attention": {"heads": HEADS},
-            "network": {"widths": list(widths), **(network or {})},
-            "posterior": {"temperature": temperature, **(posterior or {})},
-        }
+    return Recipe(
+        name="taught",
+        task={**SETTINGS, "teacher_seed": seed, **settings},
+        attention={"heads": HEADS},
+        network={"widths": list(widths), **(network or {})},
+        posterior={"temperature": temperature, **(posterior or {})},
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.settings.network_sections import MlpSection
+from sampler.settings.network_sections import Mlp
 from sampler.token_network import predict_split
 from sampler.token_problem import TokenProblem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
@@ -34,7 +34,7 @@ SHAPES = {
         (True, False),
     ),
 }
-MLPS = {function: MlpSection(width=3, activation=function) for function in ("relu", "erf", "gelu")}
+MLPS = {function: Mlp(width=3, activation=function) for function in ("relu", "erf", "gelu")}
 BLOCKS = list(product(("none", "before", "after"), (False, True), (False, True)))
 # Every kind of block once. Periods of 3, 5 and 7: nothing else is chosen with them.
 READOUTS = ("last", "mean", "first", "mean", "last")

@@ -32,10 +32,10 @@ from runs.studies.study import RUNS, Study, mean_over
 from sampler.attention.layers import LayerVariants
 from sampler.attention.similarity import HeadDistances
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
-from sampler.data.time_series import SeriesSection, read_series_splits
+from sampler.data.time_series import LabelledSeries, read_series_splits
 from sampler.presentation import style
 from sampler.settings.recipe import TrainingRecipe
-from sampler.settings.training import TrainingSection
+from sampler.settings.training import Training
 from sampler.streams import Stream
 from sampler.training.steps import make_optimiser, make_step
 from sampler.training.training_data import (
@@ -75,9 +75,9 @@ class Problem:
     labelled: int
     steps: int
 
-    def section(self, seed: int) -> SeriesSection:
+    def section(self, seed: int) -> LabelledSeries:
         """Where the series are, and which of them have labels."""
-        return SeriesSection(
+        return LabelledSeries(
             kind="time_series", folder=str(self.folder), problem=self.name, max_tokens=TOKENS,
             seed=seed, examples_per_class=self.labelled, fraction_validation=0.1,
         )  # fmt: skip
@@ -150,7 +150,7 @@ def correct(said: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def train(name: str, problem: Problem, seed: int, learned: Labelled):
     """Steps, loss and weights where training first comes to each level."""
-    settings = TrainingSection(
+    settings = Training(
         heads=(4, 4), form=FORMS[name], schedule="constant", steps=problem.steps, seed=seed, **SIZE
     )
     section = problem.section(seed)
@@ -159,7 +159,7 @@ def train(name: str, problem: Problem, seed: int, learned: Labelled):
     network = Transformer.of(recipe, data.channels, data.outputs)
     parameters = draw_parameters(network, seed, Stream.PARAMETERS)
     if name == SHARP:
-        like = TrainingSection(heads=settings.heads, form=FORMS["BN"]).variants
+        like = Training(heads=settings.heads, form=FORMS["BN"]).variants
         begun = [cosines(one) for one in frozen_attention(parameters, learned.inputs, like)]
         wanted = float(np.mean(begun))
         parameters = sharpened(parameters, learned.inputs, settings.variants, wanted)

@@ -10,10 +10,10 @@ import xarray as xr
 from sampler.analysis.results import RunResults
 from sampler.analysis.selection import chosen_points, selection
 from sampler.analysis.sweep_dataset import SweptPoint, swept_points
-from sampler.data.markov_chain import MarkovChainSection
+from sampler.data.markov_chain import MarkovChain
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import load_recipe
-from sampler.settings.task_sections import AttentionSection
+from sampler.settings.task_sections import Attention
 from tests.commands import in_process as command
 from tests.commands import made_once, without_drawing
 from tests.held import theory_of
@@ -127,11 +127,11 @@ def read(directory: Path) -> dict[str, dict]:
 @pytest.fixture(scope="module")
 def arrays() -> dict[str, np.ndarray]:
     """A small task in three splits, as a user would store it."""
-    section = MarkovChainSection(
+    section = MarkovChain(
         kind="markov_chain", examples_train=8, examples_test=40, examples_validation=20,
         tokens=4, features=6,
     )  # fmt: skip
-    task = section.make(AttentionSection(heads=(("good", "uniform"), ("uniform",))))
+    task = section.make(Attention(heads=(("good", "uniform"), ("uniform",))))
     stored = {}
     for name, split in (
         ("train", task.train),

@@ -14,7 +14,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import sampler
 from sampler.api.estimators import seed_from
-from sampler.api.model import problem_of, recipe_and_data
 from sampler.problem import square_roots
 from theory import Predictor, predict
 
@@ -44,7 +43,7 @@ def fitted(data):
 def test_predictions_are_averages_over_draws(data, fitted):
     """Mean, variance and probability from the draws of U_1, one by one, by their definitions."""
     X, _ = data
-    problem = problem_of(fitted.task_, *recipe_and_data(fitted.task_, fitted.network_))
+    problem = sampler.make_problem(fitted.recipe_)
     predictor = Predictor.for_examples(problem.learning, jnp.asarray(X[9:]))
     draws = fitted.draws_["posterior"]["order_parameter"].values
     moments = [
@@ -117,11 +116,14 @@ def test_repetitions_are_weighed_by_their_evidence(data, fitted):
 def test_theory_is_that_of_solve(data):
     X, y = data
     estimator = sampler.AttentionClassifier(method="theory", heads=(2, 2), **NETWORK).fit(X, y)
-    task = sampler.arrays_task(
-        attended_train=X, labels_train=np.where(y == "yes", 1.0, -1.0), heads=(2, 2),
-        attended_test=X,
-    )  # fmt: skip
-    solved = sampler.solve(task, sampler.make_network(**NETWORK)).sel(predictor="leading")
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(
+            attended=X, labels=np.where(y == "yes", 1.0, -1.0), heads=(2, 2), attended_test=X
+        ),
+        network={"widths": NETWORK["widths"]},
+        posterior={"temperature": NETWORK["temperature"]},
+    )
+    solved = sampler.solve(recipe).sel(predictor="leading")
     found = estimator.predictive(X)
     for moment in ("mean", "variance"):
         expected = solved[f"predictor_{moment}"].values
@@ -135,7 +137,7 @@ THEORY = {"method": "theory", **NETWORK}
 # Every parameter, with another value than that of the fit.
 OTHERS = {
     "heads": (4, 1), "method": "posterior", "random_state": 7, "progress": True, "widths": 9,
-    "variances": 2.0, "readout": "mean", "temperature": 5.0, "draws": 9, "chains": 3, "warmup": 7,
+    "variances": 2.0, "temperature": 5.0, "draws": 9, "chains": 3, "warmup": 7,
     "max_minutes": 1.0, "space": "weights", "algorithm": "nuts",
 }  # fmt: skip
 

@@ -9,29 +9,27 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.api.model import recipe_and_data
+from sampler.api.recipes import KNOWN, MOST_KNOWN, data_of
 from sampler.errors import ExitCode, InputError
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, printed_without_jax, settings
 
-# SMALLEST and FEW_DRAWS, as keywords.
-TASK = {
-    "examples_train": 6, "examples_test": 10, "tokens": 4, "features": 6,
-    "heads": [["good", "uniform"], ["uniform"]],
-}  # fmt: skip
-NETWORK = {"widths": 3, "temperature": 1.0}
+# SMALLEST and FEW_DRAWS, in Python.
+RECIPE = sampler.Recipe(
+    name="tiny",
+    task=sampler.MarkovChain(examples_train=6, examples_test=10, tokens=4, features=6),
+    attention={"heads": [["good", "uniform"], ["uniform"]]},
+    network={"widths": 3},
+    posterior={"temperature": 1.0},
+    theory={"starts": 1},
+)
 CHAINS = {"warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
 
 
 @pytest.fixture(scope="module")
-def chosen():
-    return sampler.markov_chain_task(**TASK), sampler.make_network(**NETWORK)
-
-
-@pytest.fixture(scope="module")
-def results(chosen):
+def results():
     """Theory, draws and comparison."""
-    theory = sampler.solve(*chosen, starts=1)
-    draws = sampler.sample(*chosen, **CHAINS, progress=False)
+    theory = sampler.solve(RECIPE)
+    draws = sampler.sample(RECIPE, **CHAINS, progress=False)
     return theory, draws, sampler.compare(theory, draws)
 
 
@@ -99,38 +97,43 @@ def test_a_comparison_has_every_number_with_its_error(results):
         assert np.isfinite(scores.loc["sampled", ["error", "test_error"]].astype(float)).all()
 
 
-def test_arrays_in_memory_are_those_of_a_file(rng, tmp_path):
-    arrays = small_arrays(rng)
-    np.savez(tmp_path / "mine.npz", **arrays)
-    from_file = sampler.arrays_task(tmp_path / "mine.npz")
-    layers = {key: array for key, array in arrays.items() if key.startswith("attention")}
-    by_layer = {
-        f"attention_{split}": [layers[f"attention_{split}_{layer}"] for layer in (1, 2)]
-        for split in ("train", "test")
-    }
-    others = {key: array for key, array in arrays.items() if key not in layers}
-    for in_memory in (
-        sampler.arrays_task(**others, **by_layer), sampler.make_task("arrays", **arrays)
-    ):  # fmt: skip
-        for one, other in zip(from_file.data.splits, in_memory.data.splits, strict=True):
-            np.testing.assert_array_equal(one.inputs, other.inputs)
-            np.testing.assert_array_equal(one.labels, other.labels)
-            for left, right in zip(one.attention, other.attention, strict=True):
-                np.testing.assert_array_equal(left, right)
-        assert from_file.data.path_names == in_memory.data.path_names
+@pytest.mark.heavy
+def test_stored_draws_are_the_same_and_go_on_where_they_were(results, tmp_path):
+    stored = sampler.sample(RECIPE, **CHAINS, out=tmp_path / "kept", progress=False)
+    assert stored["posterior"].equals(results[1]["posterior"])
+    written = (tmp_path / "kept" / "draws.nc").stat().st_mtime_ns
+    again = sampler.sample(RECIPE, **CHAINS, out=tmp_path / "kept", progress=False)
+    assert again["posterior"].equals(stored["posterior"])
+    assert (tmp_path / "kept" / "draws.nc").stat().st_mtime_ns == written
+    with pytest.raises(InputError) as refused:
+        sampler.sample(RECIPE, **CHAINS, seed=1, out=tmp_path / "kept", progress=False)
+    assert refused.value.field == "out"
 
 
 def test_rows_of_many_examples_are_those_of_the_network_that_is_asked_for():
     """They stand for the examples; other networks of the same task have others."""
-    chosen = {**TASK, "examples_train": 40}
-    task = sampler.markov_chain_task(**chosen)
-    for other in ({}, {"readout": "mean"}, {"heads": [[1], [0]]}):
-        network = sampler.make_network(**(NETWORK | other))
-        received = sampler.make_problem(task, network).learning
-        expected = sampler.make_problem(sampler.markov_chain_task(**chosen), network).learning
+    recipe = RECIPE.changed({"task.examples_train": 40})
+    for other in ({}, {"network.readout": "mean"}, {"network.heads": [[1], [0]]}):
+        asked = recipe.changed(other)
+        received = sampler.make_problem(asked).learning
+        KNOWN.clear()
+        expected = sampler.make_problem(asked).learning
         assert received.attended.shape[0] < 40
         np.testing.assert_array_equal(received.attended, expected.attended)
         np.testing.assert_array_equal(received.labels, expected.labels)
+
+
+def test_data_are_made_once_and_again_where_a_file_changes(tmp_path, rng):
+    path = tmp_path / "mine.npz"
+    recipe = sampler.Recipe(task=sampler.Arrays(path), network={"widths": 3})
+    for labels in (rng.choice([-1.0, 1.0], 5), rng.choice([-2.0, 2.0], 5)):
+        np.savez(path, **small_arrays(rng) | {"labels_train": labels})
+        first, other = data_of(recipe), data_of(recipe.changed({"network.widths": 4}))
+        assert first is other
+        np.testing.assert_array_equal(first.data.train.labels[:, 0], labels)
+    for seed in range(2 * MOST_KNOWN):
+        data_of(RECIPE.changed({"task.seed": seed}))
+    assert len(KNOWN) == MOST_KNOWN
 
 
 def refusal(function, *arguments, **keywords) -> str:
@@ -139,65 +142,26 @@ def refusal(function, *arguments, **keywords) -> str:
     return str(caught.value)
 
 
-def test_heads_are_chosen_for_every_task_that_leaves_them_open(without_annotation_checks):
-    series = {"examples_train": 4, "examples_test": 4, "tokens": 12, "channels": 2}
-    heads = [["lag"], ["uniform"]]
-    chosen = sampler.time_series_task(**series, lag=3, heads=heads, head_lag=2)
-    assert chosen.data.head_names == (("lag",), ("uniform",))
-    assert chosen.settings["task"]["lag"] == 3
-    assert chosen.settings["attention"] == {"lag": 2, "heads": heads}
-    by_kind = sampler.make_task("time_series", **series, lag=3, heads=heads, attention={"lag": 2})
-    assert by_kind.settings == chosen.settings
-    assert by_kind.data.checksum == chosen.data.checksum
-
-
-def test_what_is_not_given_is_left_to_the_recipe():
-    drawings = {"classes": [0, 1], "examples_train": 4, "examples_test": 4, "patch": 4}
-    task = sampler.digits_task(**drawings, form=None)
-    assert task.settings == {"task": {"kind": "digits", **drawings}}
-    for readout, expected in ((None, "mean"), ("last", "last")):
-        network = sampler.make_network(np.array([2, 2]), readout=readout)
-        assert network.settings["network"]["widths"] == [2, 2]
-        assert recipe_and_data(task, network)[0].network.readout == expected
-
-
-TOKENS = {"inputs": np.ones((2, 3, 1)), "labels": np.ones(2)}
-MATRICES = [np.ones((2, 1, 3, 3)), np.ones((2, 3, 3))]
-SPLITS = {
-    f"{key}_{split}": value
-    for key, value in (TOKENS | {"attention": MATRICES}).items()
-    for split in ("train", "test")
-}
-TOKENS_TRAIN = {f"{key}_train": value for key, value in TOKENS.items()}
-# A function with keywords that it refuses, and what the refusal begins with: the setting.
+GRID = RECIPE.changed({"sweep.network.widths": [2, 3]})
+OUTSIDE = RECIPE.changed({"network.norm": "after"})
+# A function with arguments that it refuses, and what the refusal begins with.
 REFUSED = [
-    (sampler.markov_chain_task, {**TASK, "tokns": 4}, "tokns = 4"),
-    (sampler.markov_chain_task, {**TASK, "heads": [["best"]]}, "heads[0][0] = 'best'"),
-    (sampler.markov_chain_task, {**TASK, "widths": 4}, "widths = 4"),
-    (sampler.make_task, {"kind": "riddle"}, "kind = 'riddle'"),
-    (sampler.make_network, {"width": 10}, "width = 10"),
-    (sampler.arrays_task, SPLITS, "attention_train[1] = (2, 3, 3)"),
-    (sampler.make_task, {"kind": "arrays", "path": "a.npz", **TOKENS_TRAIN}, "path = 'a.npz'"),
+    (sampler.sample, RECIPE, {"drwas": 4}, "sampler.drwas = 4: "),
+    (sampler.sample, RECIPE, {"draws": 1}, "sampler.draws = 1: "),
+    (sampler.sample, RECIPE, {"draws": 9, "until": "trusted"}, "sampler.draws = 9: "),
+    (sampler.sample, GRID, {}, "sweep = 'network.widths': "),
+    (sampler.solve, OUTSIDE, {}, "network.norm = 'after': "),
+    (sampler.solve, "none.toml", {}, "recipe = 'none.toml': "),
+    (sampler.solve, 3, {}, "recipe = 3: "),
+    (sampler.teacher_of, RECIPE, {}, "task.labels = 'task': "),
 ]
 
 
-@pytest.mark.parametrize(("function", "keywords", "expected"), REFUSED)
-def test_a_keyword_is_refused_by_its_name(function, keywords, expected, without_annotation_checks):
-    assert refusal(function, **keywords).startswith(f"{expected}: ")
-
-
-MISFITS = [
-    (sampler.sample, {}, {"draws": 1}, "draws = 1"),
-    (sampler.sample, {}, {"draws": 9, "until": "trusted"}, "draws = 9"),
-    (sampler.solve, {}, {"start": 1}, "start = 1"),
-    (sampler.solve, {"norm": "after"}, {}, "norm = 'after'"),
-]
-
-
-@pytest.mark.parametrize(("function", "network", "keywords", "expected"), MISFITS)
-def test_a_misfit_is_refused_by_its_key(function, network, keywords, expected, chosen):
-    network = sampler.make_network(**{**NETWORK, **network})
-    assert refusal(function, chosen[0], network, **keywords).startswith(expected)
+@pytest.mark.parametrize(("function", "recipe", "keywords", "expected"), REFUSED)
+def test_what_cannot_be_used_is_named(
+    function, recipe, keywords, expected, without_annotation_checks
+):
+    assert refusal(function, recipe, **keywords).startswith(expected)
 
 
 def warned(call) -> tuple:
@@ -210,22 +174,22 @@ def warned(call) -> tuple:
 
 
 @pytest.mark.heavy
-def test_draws_and_theories_that_fail_are_warned_of(chosen):
-    draws, found = warned(lambda: sampler.sample(*chosen, **CHAINS, progress=False))
+def test_draws_and_theories_that_fail_are_warned_of():
+    draws, found = warned(lambda: sampler.sample(RECIPE, **CHAINS, progress=False))
     assert sampler.compare(None, draws).reliability.tone == "bad"
     (text,) = found
     assert " 6 draws" in text
-    theory, found = warned(lambda: sampler.solve(*chosen, starts=1, max_steps=1))
+    theory, found = warned(lambda: sampler.solve(RECIPE.changed({"theory.max_steps": 1})))
     assert not theory.attrs["converged"]
     assert len(found) == 1
 
 
 @pytest.mark.heavy
-def test_of_results_that_pass_nothing_is_said(chosen):
-    theory, found = warned(lambda: sampler.solve(*chosen, starts=1))
+def test_of_results_that_pass_nothing_is_said():
+    theory, found = warned(lambda: sampler.solve(RECIPE))
     assert theory.attrs["converged"]
     assert not found
-    draws, found = warned(lambda: sampler.sample(*chosen, progress=False))
+    draws, found = warned(lambda: sampler.sample(RECIPE, progress=False))
     assert sampler.compare(theory, draws).reliability.tone == "good"
     assert not found
 
@@ -241,11 +205,11 @@ def test_only_what_belongs_together_is_compared(results, without_annotation_chec
 
 
 @pytest.mark.heavy
-def test_theories_of_nonlinear_values_are_compared_as_theories_of_ones_own_are(chosen):
+def test_theories_of_nonlinear_values_are_compared_as_theories_of_ones_own_are():
     """Of all quantities that they predict, beside a prediction of the user's."""
-    task, network = chosen[0], sampler.make_network(**NETWORK, values="erf")
-    theories = sampler.solve(task, network)
-    draws = sampler.sample(task, network, **CHAINS, progress=False)
+    recipe = RECIPE.changed({"network.values": "erf"})
+    theories = sampler.solve(recipe)
+    draws = sampler.sample(recipe, **CHAINS, progress=False)
     mine = {"predictor_mean": np.zeros(10)}
     found = sampler.compare(theories, draws, own={"mine": mine})
     assert list(found.user_verdicts) == ["mine"]
@@ -261,10 +225,13 @@ def test_theories_of_nonlinear_values_are_compared_as_theories_of_ones_own_are(c
 def test_importing_the_package_leaves_jax_alone():
     printed = printed_without_jax(
         "import sampler\n"
-        "task = sampler.markov_chain_task(examples_train=2, examples_test=2)\n"
-        "network = sampler.make_network(widths=2)\n"
-        "try:\n    sampler.solve(task, network, starts=0)\n"
+        "try:\n    sampler.Theory(starts=0)\n"
+        "except sampler.InputError as problem:\n    print(problem)\n"
+        "task = sampler.MarkovChain(examples_train=2, examples_test=2)\n"
+        "recipe = sampler.Recipe(task=task, network={'widths': 2, 'norm': 'after'})\n"
+        "try:\n    sampler.solve(recipe)\n"
         "except sampler.InputError as problem:\n    print(problem)\n"
         "assert {'solve', 'compare'} <= set(dir(sampler))\n"
-    )
-    assert printed.startswith("starts = 0: ")
+    ).splitlines()
+    assert printed[0].startswith("theory.starts = 0: ")
+    assert printed[1].startswith("network.norm = 'after': ")

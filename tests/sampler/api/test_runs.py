@@ -36,23 +36,24 @@ TABLES = {
     "theory": {"starts": 1},
     "sampler": {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3},
 }  # fmt: skip
+RECIPE = sampler.Recipe(**TABLES)
 
 
 def test_an_empty_name_is_no_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for call in (sampler.run, partial(sampler.sweep, over={"network.widths": [2, 3]})):
         with pytest.raises(sampler.InputError, match=r"^out = "):
-            call(TABLES, out="")
+            call(RECIPE, out="")
     assert not list(tmp_path.iterdir())
     with pytest.raises(sampler.InputError, match=r"^out = "):
-        sampler.run(TABLES, out=__file__, progress=False)
+        sampler.run(RECIPE, out=__file__, progress=False)
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory) -> sampler.Run:
-    """A run of nested dicts, with precision as a notebook has it before and after."""
+    """A run, with precision as a notebook has it before and after."""
     with without_drawing(), jax.enable_x64(False):
-        run = sampler.run(TABLES, out=tmp_path_factory.mktemp("run") / "tiny", progress=False)
+        run = sampler.run(RECIPE, out=tmp_path_factory.mktemp("run") / "tiny", progress=False)
         assert not jax.config.jax_enable_x64
     return run
 
@@ -66,18 +67,19 @@ def test_a_run_opens_as_what_solve_sample_and_compare_return(done):
     assert done.trusted is False
     assert done.reliability.tone == "bad"
     assert sampler.open_results(done.directory) == done
+    assert done.recipe == RECIPE
 
 
 def test_runs_and_sweeps_warn_of_diagnostics_and_convergence(done, tmp_path, undrawn):
     """Also of what was finished before; and one step is too few for a saddle point."""
-    again = partial(sampler.run, TABLES, out=done.directory, progress=False)
+    again = partial(sampler.run, RECIPE, out=done.directory, progress=False)
     with pytest.warns(sampler.ReliabilityWarning) as caught:
         assert again().trusted is False
     assert len(caught) == 1
-    tables = TABLES | {"theory": {"starts": 1, "max_steps": 1}}
+    recipe = RECIPE.changed({"theory.max_steps": 1})
     with pytest.warns(sampler.ReliabilityWarning) as caught:
         swept = sampler.sweep(
-            tables, {"network.widths": [3, 4]}, out=tmp_path / "sweep", figures=False,
+            recipe, {"network.widths": [3, 4]}, out=tmp_path / "sweep", figures=False,
             progress=False,
         )  # fmt: skip
     for label, run in swept.points.items():
@@ -92,7 +94,7 @@ def test_results_stay_where_they_are_when_the_working_directory_changes(
 ):
     monkeypatch.chdir(done.directory.parent)
     name = done.directory.name
-    opened = sampler.open_results(name), sampler.run(TABLES, out=name, progress=False)
+    opened = sampler.open_results(name), sampler.run(RECIPE, out=name, progress=False)
     monkeypatch.chdir(tmp_path)
     for run in opened:
         assert run == done
@@ -123,7 +125,7 @@ def test_draws_are_those_of_the_command_line(tmp_path):
 
 def test_figures_are_left_out_on_request_and_drawn_by_the_report(done, tmp_path, capsys, undrawn):
     """In a thread, where Python lets nobody handle signals; and nothing is printed."""
-    call = partial(sampler.run, TABLES, out=tmp_path / "tiny", figures=False, progress=False)
+    call = partial(sampler.run, RECIPE, out=tmp_path / "tiny", figures=False, progress=False)
     with ThreadPoolExecutor(1) as thread:
         run = thread.submit(call).result()
     assert call() == run  # finished before: it is opened
@@ -139,14 +141,14 @@ def test_figures_are_left_out_on_request_and_drawn_by_the_report(done, tmp_path,
     assert page.count("<img") == len(list((run.directory / "figures").iterdir())) > 1
 
 
-def test_a_file_and_nested_dicts_are_the_same_recipe(recipe_file, tmp_path):
+def test_a_file_and_a_recipe_of_python_are_the_same(recipe_file, tmp_path):
     recipe_file = tmp_path / "tiny.toml"
     recipe_file.write_text(TINY_SAMPLED)
     changes = {"network.widths": np.int64(5), "sampler.target_acceptance": 0.9}
-    expected = sampler.check(TABLES, settings=changes)
-    assert (
-        sampler.check(recipe_file, settings=changes).split("Time")[0] == (expected.split("Time")[0])
-    )
+    read = sampler.Recipe.load(recipe_file, changes)
+    assert read == RECIPE.changed(changes)
+    expected = sampler.check(RECIPE)
+    assert sampler.check(recipe_file).split("Time")[0] == (expected.split("Time")[0])
 
 
 def test_results_show_themselves_in_notebooks(done):
@@ -168,7 +170,7 @@ def test_heads_have_scores_with_errors(done):
 
 
 def test_a_sweep_opens_with_its_points(tmp_path, undrawn, monkeypatch):
-    swept = sampler.sweep(TABLES, {"network.widths": [3, 4]}, out=tmp_path / "sweep")
+    swept = sampler.sweep(RECIPE, {"network.widths": [3, 4]}, out=tmp_path / "sweep")
     assert swept.table["width"].tolist() == [3, 4]
     assert swept.dataset.sizes["network.widths"] == 2
     assert list(swept.points) == ["network.widths=3", "network.widths=4"]
@@ -184,11 +186,11 @@ def test_a_sweep_opens_with_its_points(tmp_path, undrawn, monkeypatch):
 def test_grids_and_directories_are_refused_before_jax():
     printed = printed_without_jax(
         "import sampler\n"
-        "tables = {'name': 'x', 'task': {'kind': 'markov_chain'}, 'network': {'widths': 3}}\n"
+        "one = sampler.Recipe(task=sampler.MarkovChain(), network={'widths': 3})\n"
         "for call in (\n"
-        "    lambda: sampler.run({**tables, 'sweep': {'network.widths': [3, 4]}}),\n"
-        "    lambda: sampler.sweep(tables),\n"
-        "    lambda: sampler.sweep(tables, {'network.widths': []}),\n"
+        "    lambda: sampler.run(one.changed({'sweep.network.widths': [3, 4]})),\n"
+        "    lambda: sampler.sweep(one),\n"
+        "    lambda: sampler.sweep(one, {'network.widths': []}),\n"
         "    lambda: sampler.open_results('.'),\n"
         "):\n"
         "    try:\n        call()\n"
@@ -210,7 +212,8 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path):
     """Workers read the script that began them: each of them would begin the sweep again."""
     script = tmp_path / "unguarded.py"
     script.write_text(
-        f"import sampler\nsampler.sweep({TABLES}, {{'network.widths': [2, 3]}}, workers=2,"
+        f"import sampler\nrecipe = sampler.Recipe(**{TABLES})\n"
+        "sampler.sweep(recipe, {'network.widths': [2, 3]}, workers=2,"
         f" out={str(tmp_path / 'out')!r}, figures=False)\n"
     )
     done = subprocess.run(

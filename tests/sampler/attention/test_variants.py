@@ -27,7 +27,7 @@ from sampler.attention.variants import (
 )
 from sampler.data.make import build_task
 from sampler.errors import InputError
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 from tests.assertions import assert_equal_to_rounding
 
 EXAMPLES, HEADS, TOKENS, SIZE = 3, 2, 8, 5
@@ -289,12 +289,12 @@ def test_a_variant_without_derivatives_is_refused_where_its_logits_would_move():
         heads = {"heads": [["uniform", kind]], "form": [[Softmax(), form]]}
         refused = nullcontext() if field is None else pytest.raises(InputError)
         with refused as caught:
-            build_task(make_recipe(own | {"attention": heads}))
+            build_task(Recipe(**own | {"attention": heads}))
         assert field is None or caught.value.field == field
     training = {"heads": [2], "widths": 4, "key_size": 2}
     task = {"kind": "one_shot", "images": "digits"}
     for variants, refused in (([Softmax()], False), ([[Softmax(), form]], True)):
         sections = {"name": "x", "task": task, "training": training | {"form": variants}}
         with pytest.raises(InputError) if refused else nullcontext() as caught:
-            make_recipe(sections)
+            Recipe(**sections)
         assert not refused or caught.value.field == "training.form"

@@ -13,7 +13,7 @@ from sampler.data.task import Task
 from sampler.network import network_outputs
 from sampler.posterior.importance_sampling import importance_draws
 from sampler.problem import Problem, build_problem
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 from tests.problems import (
     random_weights,
     space_of,
@@ -41,14 +41,12 @@ def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
     """
     form, heads, is_pair = KINDS[kind]
     sizes = {"examples_train": 20, "examples_test": 2, "tokens": 6, "features": 20}
-    recipe = make_recipe(
-        {
-            "name": "forms",
-            "task": {"kind": "markov_chain", **sizes},
-            "attention": {"heads": heads, "form": form, "inverse_temperature": 3.0},
-            "network": {"widths": width, "hypernetwork": is_pair},
-            "posterior": {"temperature": 0.01},
-        }
+    recipe = Recipe(
+        name="forms",
+        task={"kind": "markov_chain", **sizes},
+        attention={"heads": heads, "form": form, "inverse_temperature": 3.0},
+        network={"widths": width, "hypernetwork": is_pair},
+        posterior={"temperature": 0.01},
     )
     task = build_task(recipe)
     return build_problem(recipe, task), task

@@ -11,7 +11,7 @@ from sampler.data.make import build_task
 from sampler.data.split import attended_by_numpy
 from sampler.errors import InputError
 from sampler.settings.recipe import load_recipe
-from sampler.settings.task_sections import UNIFORM, AttentionSection
+from sampler.settings.task_sections import UNIFORM, Attention
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 SIZES = {"train": 5, "test": 4}
@@ -222,7 +222,7 @@ def test_uniform_heads_are_uniform_over_the_tokens_of_a_sequence(with_matrices):
     if not with_matrices:
         stored = {key: array for key, array in stored.items() if "attention" not in key}
     heads = ((UNIFORM,), (UNIFORM, "1" if with_matrices else UNIFORM))
-    task = with_chosen_heads(task_of_arrays(stored, True), AttentionSection(heads=heads))
+    task = with_chosen_heads(task_of_arrays(stored, True), Attention(heads=heads))
     for readout in ("last", "mean"):
         attended = attended_by_numpy(task.test, readout, (False, False))
         for example, length in enumerate(stored["lengths_test"]):

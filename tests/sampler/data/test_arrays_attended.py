@@ -8,7 +8,7 @@ from sampler.data.arrays import task_of_arrays
 from sampler.data.make import build_task
 from sampler.errors import InputError
 from sampler.problem import build_problem
-from sampler.settings.recipe import load_recipe, make_recipe
+from sampler.settings.recipe import Recipe, load_recipe
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 HEADS = (2, 3)
@@ -27,9 +27,7 @@ def with_tokens() -> dict[str, np.ndarray]:
     return arrays
 
 
-RECIPE = make_recipe(
-    {"name": "a", "task": {"kind": "arrays", "path": "-"}, "network": {"widths": 2}}
-)
+RECIPE = Recipe(name="a", task={"kind": "arrays", "path": "-"}, network={"widths": 2})
 
 
 def attended(tokens: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

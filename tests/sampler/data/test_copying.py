@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sampler.data.make import build_task
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 
 SMALL = {"kind": "copy", "tokens": 7, "symbols": 5, "examples_train": 400, "examples_test": 30}
 
@@ -14,7 +14,7 @@ SMALL = {"kind": "copy", "tokens": 7, "symbols": 5, "examples_train": 400, "exam
 def recipe_of(attention=None, widths=10, **settings):
     sections = {"name": "copy", "task": {**SMALL, **settings}, "network": {"widths": widths}}
     sections["posterior"] = {"temperature": 0.2}
-    return make_recipe(sections | ({} if attention is None else {"attention": attention}))
+    return Recipe(**sections | ({} if attention is None else {"attention": attention}))
 
 
 def task_of(attention=None, **settings):

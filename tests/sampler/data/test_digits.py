@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 
 from sampler.data.digits import patches_with_positions, read_images
 from sampler.data.make import build_task
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 
 SMALL = {"kind": "digits", "examples_train": 30, "examples_test": 40}
 
@@ -14,7 +14,7 @@ def task_of(attention=None, **settings):
     sections = {"name": "digits", "task": {**SMALL, **settings}, "network": {"widths": 10}}
     if attention is not None:
         sections["attention"] = attention
-    return build_task(make_recipe(sections))
+    return build_task(Recipe(**sections))
 
 
 def test_the_tokens_of_an_image_are_its_patches():

@@ -8,7 +8,7 @@ import pytest
 from sampler.data.episodes import TOKENS, episode_inputs, normalised_patches, position_table
 from sampler.data.image_files import Drawings, resizing_matrix, sort_drawings
 from sampler.data.one_shot import (
-    ImageSection,
+    OneShotImages,
     read_drawings,
     refuse_shared_drawings,
     split_characters,
@@ -18,8 +18,8 @@ from tests.assertions import assert_equal_to_rounding
 from tests.pictures import random_drawings
 
 
-def section(**settings) -> ImageSection:
-    return ImageSection(kind="one_shot", **settings)
+def section(**settings) -> OneShotImages:
+    return OneShotImages(kind="one_shot", **settings)
 
 
 @pytest.mark.parametrize(("source", "target"), [(105, 32), (8, 32), (32, 32)])

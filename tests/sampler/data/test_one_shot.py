@@ -15,7 +15,7 @@ from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
 from sampler.network import network_outputs
 from sampler.problem import build_problem
-from sampler.settings.recipe import TrainingRecipe, load_recipe, make_recipe
+from sampler.settings.recipe import Recipe, TrainingRecipe, load_recipe
 from sampler.transformer.trained_transformer import read_model, theory_weights
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training, write_untrained
@@ -99,7 +99,7 @@ def test_extra_heads_stand_beside_those_of_a_hypernetwork(tmp_path, rng):
     settings = {"kind": "one_shot", "model": str(tmp_path), "random_heads": 1}
     sizes = {"examples_train": 4, "examples_test": 2, "examples_validation": 0}
     network = {"widths": 5, "hypernetwork": [True, False]}
-    task = build_task(make_recipe({"name": "x", "task": settings | sizes, "network": network}))
+    task = build_task(Recipe(name="x", task=settings | sizes, network=network))
     assert [omega.shape[1] for omega in task.train.attention] == [3, 3]
 
 

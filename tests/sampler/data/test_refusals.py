@@ -7,7 +7,7 @@ import sampler
 from sampler.analysis.user_theories import checked
 from sampler.data.make import build_task
 from sampler.errors import InputError
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 from tests.sampler.data.test_arrays import arrays
 from tests.tasks import replace
 
@@ -29,7 +29,7 @@ REFUSED = [
 def test_what_cannot_be_used_is_refused(kind, task, attention, network, field):
     sections = {"task": {"kind": kind, **SIZES, **task}, "network": {"widths": 3, **network}}
     with pytest.raises(InputError) as caught:
-        build_task(make_recipe({"name": "a", "attention": attention, **sections}))
+        build_task(Recipe(name="a", attention=attention, **sections))
     assert caught.value.field == field
 
 

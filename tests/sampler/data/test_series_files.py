@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sampler.data.time_series import SeriesArchiveSection, averaged, read_ts
+from sampler.data.time_series import SeriesArchive, averaged, read_ts
 from sampler.errors import InputError
-from sampler.settings.task_sections import AttentionSection
+from sampler.settings.task_sections import Attention
 
 CLASSES = ("walk", "run")
 STEPS, CHANNELS = 6, 3
@@ -48,8 +48,8 @@ def folder(tmp_path):
 
 
 def read(folder, heads=(("lag", "random"), ("uniform",)), **settings):
-    section = SeriesArchiveSection(kind="time_series", folder=str(folder), **settings)
-    return section.make(AttentionSection(heads=heads, lag=2))
+    section = SeriesArchive(kind="time_series", folder=str(folder), **settings)
+    return section.make(Attention(heads=heads, lag=2))
 
 
 def test_what_was_written_comes_back(tmp_path):

@@ -9,9 +9,9 @@ import pytest
 
 from sampler.data.episodes import PATCHES, UNKNOWN, position_table
 from sampler.data.make import build_task
-from sampler.data.time_series import SeriesSection, read_series_splits
+from sampler.data.time_series import LabelledSeries, read_series_splits
 from sampler.errors import InputError
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.transformer.trained_transformer import read_model
 from tests.pictures import write_all_runs, write_labelled
 from tests.sampler.data.test_arrays import arrays
@@ -41,7 +41,7 @@ def file_of_arrays(folder: Path) -> dict:
 
 def untrained_model(folder: Path, task: dict) -> dict:
     """A model as it is before training, with the data that it would be trained on."""
-    write_untrained(folder, make_recipe(tomllib.loads(TINY) | {"task": task}))
+    write_untrained(folder, TrainingRecipe(**tomllib.loads(TINY) | {"task": task}))
     return {"model": str(folder), **SIZES}
 
 
@@ -95,7 +95,7 @@ def queries_of(split, embedding) -> set[bytes]:
 def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
     """With equal sizes, two splits of one stream would be equal to the bit."""
     settings = {"kind": kind, **SOURCES[kind, source](tmp_path)}
-    task = build_task(make_recipe({"name": "x", "task": settings, "network": {"widths": 10}}))
+    task = build_task(Recipe(name="x", task=settings, network={"widths": 10}))
     assert len(task.splits) == (2 if source == "archive" else 3)
     for one, other in itertools.combinations(task.splits, 2):
         assert one.inputs.shape == other.inputs.shape
@@ -123,7 +123,7 @@ NAMES = ("train", "test", "validation")
 
 def splits_of(settings, **sizes):
     sections = {"name": "x", "task": settings | sizes, "network": {"widths": 10}}
-    return build_task(make_recipe(sections)).named_splits
+    return build_task(Recipe(**sections)).named_splits
 
 
 def assert_first_of(split, expected):
@@ -149,7 +149,7 @@ def test_a_split_stays_where_another_has_another_size(kind, source, tmp_path):
 
 
 def test_series_for_validation_stay_where_fewer_are_learned(tmp_path):
-    task = SeriesSection.model_validate(series_to_learn(tmp_path))
+    task = LabelledSeries.model_validate(series_to_learn(tmp_path))
     whole, fewer = (
         read_series_splits(task.model_copy(update={"examples_per_class": count}))
         for count in (None, 3)

@@ -9,7 +9,7 @@ from sampler.attention.similarity import HeadDistances
 from sampler.data.make import build_task
 from sampler.data.split import Split
 from sampler.problem import build_problem
-from sampler.settings.recipe import make_recipe
+from sampler.settings.recipe import Recipe
 from tests.assertions import assert_equal_to_rounding
 from theory.attended import token_readout
 
@@ -50,13 +50,11 @@ def test_equal_heads_are_at_no_distance_and_single_heads_have_none(rng):
 def recipe_of(**network):
     sizes = {"examples_train": 4, "examples_test": 3, "examples_validation": 2}
     heads = [["good", "random"], ["uniform", "random", "good"]]
-    return make_recipe(
-        {
-            "name": "pairs",
-            "task": {"kind": "markov_chain", "tokens": 3, "features": 4, **sizes},
-            "attention": {"heads": heads, "form": {"kind": "head_normalised"}},
-            "network": {"widths": 3, **network},
-        }
+    return Recipe(
+        name="pairs",
+        task={"kind": "markov_chain", "tokens": 3, "features": 4, **sizes},
+        attention={"heads": heads, "form": {"kind": "head_normalised"}},
+        network={"widths": 3, **network},
     )
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from sampler.data.time_series import TimeSeriesSection, lag_weights
-from sampler.settings.task_sections import AttentionSection
+from sampler.data.time_series import TimeSeries, lag_weights
+from sampler.settings.task_sections import Attention
 from tests.tasks import time_series as make
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
@@ -32,9 +32,9 @@ def assert_mean(samples, expected):
 def many():
     """Many examples of the default series but for their sizes, and the settings."""
     settings = {"examples_train": 4000, "examples_test": 1000, "tokens": 20, "channels": 4}
-    section = TimeSeriesSection(kind="time_series", **settings)
+    section = TimeSeries(kind="time_series", **settings)
     heads = (("uniform",), ("uniform",))
-    return section.make(AttentionSection(heads=heads)), section
+    return section.make(Attention(heads=heads)), section
 
 
 def test_covariances_at_every_distance_in_time_are_those_of_the_definition(many):

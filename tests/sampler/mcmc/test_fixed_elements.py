@@ -10,7 +10,7 @@ from sampler.analysis.draws import Draws
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.space_checks import fixed_by
-from sampler.settings.sampler import SamplerSection
+from sampler.settings.sampler import Sampler
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from tests.small import small_problem
 
@@ -55,7 +55,7 @@ def test_a_run_that_the_problem_fixes_an_element_of_can_be_trusted(rng):
     """It ends when it is trusted; its file says what is fixed, which alone may stand still."""
     problem = small_problem(rng)
     problem = replace(problem, attended_test=silent(problem.attended_test))
-    settings = SamplerSection(
+    settings = Sampler(
         space="order_parameters", algorithm="split_hmc", max_draws=2000, evidence=False
     )
     tree = draw_posterior(problem, settings, show=False)

@@ -14,7 +14,7 @@ from arviz_stats.base import array_stats
 
 from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ALGORITHMS, ChainSettings
-from sampler.mcmc.chain_algorithm import MarkovChain
+from sampler.mcmc.chain_algorithm import StepAlgorithm
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.storage.result_files import read_draws
 from tests.assertions import assert_within_mcse
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.heavy
 
 
 @dataclass(frozen=True)
-class Metropolis(MarkovChain):
+class Metropolis(StepAlgorithm):
     """Random-walk Metropolis."""
 
     scale: float = 0.3
     statistics: ClassVar[Mapping[str, str]] = {
-        **MarkovChain.statistics,
+        **StepAlgorithm.statistics,
         "acceptance_rate": "accepted",
     }
 

@@ -10,7 +10,7 @@ from sampler.errors import InputError
 from sampler.jobs.draw import LARGEST_SHIFT, draw_posterior
 from sampler.jobs.stages import diagnose_stage, reasons_of_density
 from sampler.mcmc.space_checks import roughness_attributes
-from sampler.settings.sampler import SamplerSection
+from sampler.settings.sampler import Sampler
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from tests.small import small_problem
 
@@ -35,7 +35,7 @@ def test_roughness_is_measured_where_steps_are_too_short_and_said_where_it_matte
     rng, monkeypatch
 ):
     problem = small_problem(rng)
-    settings = SamplerSection(
+    settings = Sampler(
         space="order_parameters", algorithm="split_hmc", chains=2, warmup=20, draws=8
     )
     plain = draw_posterior(problem, settings, show=False)
@@ -57,7 +57,7 @@ def test_roughness_is_measured_where_steps_are_too_short_and_said_where_it_matte
 
 def in_single_precision(problem):
     few = {"space": "weights", "algorithm": "hmc", "leapfrog_steps": 8}
-    settings = SamplerSection(chains=2, warmup=20, draws=4, precision="float32", **few)
+    settings = Sampler(chains=2, warmup=20, draws=4, precision="float32", **few)
     return draw_posterior(problem, settings, show=False)
 
 

@@ -2,8 +2,8 @@
 
 from sampler.attention.variants import VARIANTS, ScaledHeads
 from sampler.settings.identity import settings_that_fix_draws
-from sampler.settings.recipe import AnyRecipe, Recipe, load_recipe, make_recipe
-from sampler.settings.sampler import SamplerSection
+from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
+from sampler.settings.sampler import Sampler
 from sampler.settings.toml import flattened
 from tests import ROOT
 
@@ -11,7 +11,7 @@ SHORTEST = {"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths":
 
 
 def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
-    recipe = make_recipe(SHORTEST)
+    recipe = Recipe(**SHORTEST)
     every = flattened(recipe.model_dump(mode="json"))
     assert set(every) - set(settings_that_fix_draws(recipe)) == {
         "sampler.until",
@@ -20,19 +20,19 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
         "sampler.max_minutes",
         "sampler.repetitions",
     }
-    grid = make_recipe({**recipe.model_dump(), "sweep": {"network.widths": [3, 4]}})
+    grid = Recipe(**recipe.model_dump() | {"sweep": {"network.widths": [3, 4]}})
     by_space = grid.model_copy(
         update={"sampler": recipe.sampler.model_copy(update={"draws": {"weights": 30}})}
     )
     assert settings_that_fix_draws(by_space) == settings_that_fix_draws(recipe)
-    other = make_recipe({**recipe.model_dump(), "sampler": {"chains": 3}})
+    other = Recipe(**recipe.model_dump() | {"sampler": {"chains": 3}})
     assert settings_that_fix_draws(other) != settings_that_fix_draws(recipe)
-    training = make_recipe({"name": "a", "task": {"kind": "one_shot"}, "training": {}})
+    training = TrainingRecipe(name="a", task={"kind": "one_shot"}, training={})
     every = flattened(training.model_dump(mode="json"))
     assert set(every) == set(settings_that_fix_draws(training))
 
 
-class LongerSampler(SamplerSection):
+class LongerSampler(Sampler):
     """The sampler with a setting that did not exist yet."""
 
     added: int = 3
@@ -42,12 +42,12 @@ class LongerRecipe(Recipe):
     """A recipe of a later version of the program."""
 
     sampler: LongerSampler = LongerSampler()
-    section: SamplerSection = SamplerSection()
+    section: Sampler = Sampler()
 
 
 def test_a_new_key_with_a_default_changes_no_hash():
     recipe = load_recipe(ROOT / "runs" / "quickstart.toml", kind=AnyRecipe)
-    longer = LongerRecipe.model_validate(recipe.model_dump())
+    longer = LongerRecipe(**recipe.model_dump())
     assert longer.sampler.added == 3
     assert longer.hash8 == recipe.hash8
     other = longer.model_copy(update={"sampler": longer.sampler.model_copy(update={"added": 4})})
@@ -58,7 +58,7 @@ def test_a_new_key_of_an_attention_variant_changes_no_hash():
     class Longer(ScaledHeads):
         added: int = 1
 
-    recipe = make_recipe(SHORTEST | {"attention": {"form": {"kind": "scaled_heads", "scale": 2}}})
+    recipe = Recipe(**SHORTEST | {"attention": {"form": {"kind": "scaled_heads", "scale": 2}}})
     for variant, same in ((Longer(scale=2), True), (Longer(scale=2, added=2), False)):
         attention = recipe.attention.model_copy(update={"form": variant})
         longer = recipe.model_copy(update={"attention": attention})
@@ -70,7 +70,7 @@ def test_the_hash_tells_runs_apart_and_not_how_far_one_of_them_goes():
 
     def hashed(sweep: dict | None = None, **sampler) -> str:
         further = {"sweep": sweep} if sweep else {}
-        return make_recipe(SHORTEST | {"sampler": sampler} | further).hash8
+        return Recipe(**SHORTEST | {"sampler": sampler} | further).hash8
 
     plain = hashed()
     assert hashed(max_minutes=120.0) == hashed(max_draws=7) == plain
@@ -94,16 +94,14 @@ def test_a_sweep_that_begins_with_another_value_has_the_same_hash(tmp_path):
 
 def test_kinds_are_in_the_hash_though_their_settings_are_defaults():
     kinds = [kind for kind in VARIANTS if kind not in ("scaled_heads", "robust")]
-    hashes = {
-        make_recipe(SHORTEST | {"attention": {"form": {"kind": kind}}}).hash8 for kind in kinds
-    }
+    hashes = {Recipe(**SHORTEST | {"attention": {"form": {"kind": kind}}}).hash8 for kind in kinds}
     assert len(hashes) == len(kinds)
 
 
 def test_a_default_that_is_written_out_changes_no_hash():
-    recipe = make_recipe(SHORTEST)
-    assert make_recipe(recipe.model_dump()).hash8 == recipe.hash8
-    training = make_recipe({"name": "a", "task": {"kind": "one_shot"}, "training": {}})
-    assert make_recipe(training.model_dump()).hash8 == training.hash8
-    changed = make_recipe({"name": "a", "task": {"kind": "one_shot", "seed": 1}, "training": {}})
+    recipe = Recipe(**SHORTEST)
+    assert Recipe(**recipe.model_dump()).hash8 == recipe.hash8
+    training = TrainingRecipe(name="a", task={"kind": "one_shot"}, training={})
+    assert TrainingRecipe(**training.model_dump()).hash8 == training.hash8
+    changed = TrainingRecipe(name="a", task={"kind": "one_shot", "seed": 1}, training={})
     assert changed.hash8 != training.hash8

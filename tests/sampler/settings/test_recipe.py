@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from sampler.errors import InputError
 from sampler.settings.recipe import AnyRecipe, load_recipe, sections_of
+from sampler.settings.section import meaning
 from sampler.settings.task_sections import TASKS
 from sampler.settings.toml import toml_text
 from sampler.settings.training import TRAINED
-from sampler.settings.types import meaning
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "runs").glob("*.toml"))

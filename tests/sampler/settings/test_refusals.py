@@ -1,75 +1,97 @@
-"""Errors of settings: as keys of a recipe on a command line, as keywords in Python."""
+"""Errors of settings: one line, the same from a recipe, a command line and Python."""
 
 import pickle
 
 import pytest
 
 import sampler
-from sampler.api.keywords import as_python
-from sampler.errors import InputError, Setting, Words
-from sampler.settings.recipe import load_recipe, make_recipe
+from sampler.errors import InputError
+from sampler.settings.recipe import load_recipe
+from sampler.settings.toml import toml_text
 
 SHORTEST = {"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}}
 
 # Sections, the setting that is refused, and settings that the remedy names.
 CONFLICTS = [
-    ({"sampler": {"until": "trusted", "draws": 9}}, Setting("sampler", "draws"), ()),
-    ({"sampler": {"until": "trusted", "chains": 1}}, Setting("sampler", "chains"), ()),
-    ({"sampler": {"algorithm": "tempered", "warmup": 2}}, Setting("sampler", "warmup"), ()),
-    ({"sampler": {"evidence": True, "space": "weights"}}, Setting("sampler", "evidence"), ()),
-    (
-        {"network": {"widths": "infinite", "norm": "after"}},
-        Setting("network", "widths"),
-        ("network.norm",),
-    ),
+    ({"sampler": {"until": "trusted", "draws": 9}}, "sampler.draws", ()),
+    ({"sampler": {"until": "trusted", "chains": 1}}, "sampler.chains", ()),
+    ({"sampler": {"algorithm": "tempered", "warmup": 2}}, "sampler.warmup", ()),
+    ({"sampler": {"evidence": True, "space": "weights"}}, "sampler.evidence", ()),
+    ({"network": {"widths": "infinite", "norm": "after"}}, "network.widths", ("network.norm",)),
     (
         {"network": {"widths": 3, "residual": True}, "sampler": {"points": "selected"}},
-        Setting("sampler", "points"),
+        "sampler.points",
         ("network.residual",),
     ),
-    ({"attention": {"heads": [["god"]]}}, Setting("attention", "heads[0][0]"), ()),
-    ({"attention": {"lag": 3}}, Setting("attention", "lag"), ()),
-    ({"attention": {"learned": {"rank": 2}}}, Setting("attention", "learned.rank"), ()),
-    ({"task": {"kind": "markov_chain", "tokns": 3}}, Setting("task", "tokns"), ("task.tokens",)),
-    ({"network": {}}, Setting("network", "widths"), ()),
+    ({"attention": {"heads": [["god"]]}}, "attention.heads[0][0]", ()),
+    ({"attention": {"lag": 3}}, "attention.lag", ()),
+    ({"attention": {"learned": {"rank": 2}}}, "attention.learned.rank", ()),
+    ({"task": {"kind": "markov_chain", "tokns": 3}}, "task.tokns", ("task.tokens",)),
+    ({"network": {}}, "network.widths", ()),
+    ({"network": {"width": 3}}, "network.width", ("network.widths",)),
+    ({"network": {"widths": 3, "temperature": 1}}, "network.temperature", ("posterior.t",)),
+    ({"network": {"widths": 3, "mlp": {"width": 2, "activaton": "erf"}}},
+     "network.mlp.activaton", ("network.mlp.activation",)),
+    ({"network": {"widths": 3, "hypernetwork": [True]}}, "network.hypernetwork", ()),
+    ({"network": {"widths": 3, "residual": 1}}, "network.residual", ()),
+    ({"network": {"widths": 3, "mlp": 3}}, "network.mlp", ()),
+    ({"network": 3}, "network", ()),
+    ({"samplr": {"draws": 3}}, "samplr", ("sampler",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "field", "named"), CONFLICTS)
+def test_a_conflict_names_setting_value_and_remedy_the_same_way_everywhere(
+    sections, field, named, tmp_path
+):
+    with pytest.raises(InputError) as caught:
+        sampler.Recipe(**SHORTEST | sections)
+    problem = caught.value
+    assert problem.field == field
+    assert str(problem).startswith(f"{field} = ")
+    assert all(other in problem.remedy for other in named)
+    assert str(pickle.loads(pickle.dumps(problem))) == str(problem)
+    path = tmp_path / "recipe.toml"
+    path.write_text(toml_text(SHORTEST | sections), encoding="utf-8")
+    with pytest.raises(InputError) as of_file:
+        sampler.Recipe.load(path)
+    assert str(of_file.value) == str(problem)
+
+
+ALONE = [
+    (lambda: sampler.Network(widht=3), "network.widht", "network.widths"),
+    (lambda: sampler.Posterior(temperature=-1), "posterior.temperature", ""),
+    (lambda: sampler.MarkovChain(tokns=3), "task.tokns", "task.tokens"),
+    (lambda: sampler.LearnedAttention(rnak=3), "attention.learned.rnak", "attention.learned.rank"),
+    (lambda: sampler.Digits(classes=(1, 1)), "task.classes", ""),
+    (lambda: sampler.TimeSeries(period=10), "task.period", ""),
+    (lambda: sampler.Arrays(inptus=[[1.0]]), "inptus", "inputs"),
+    (lambda: sampler.Arrays(), "task.path", ""),
 ]
 
 
-@pytest.mark.parametrize(("sections", "setting", "named"), CONFLICTS)
-def test_a_conflict_names_setting_value_and_remedy_in_both_faces(sections, setting, named):
+@pytest.mark.parametrize(("make", "field", "meant"), ALONE)
+def test_a_section_alone_is_refused_as_in_a_recipe(make, field, meant):
     with pytest.raises(InputError) as caught:
-        make_recipe(SHORTEST | sections)
-    problem = caught.value
-    assert problem.subject == setting
-    assert str(problem).startswith(f"{setting.section}.{setting.key} = ")
-    in_python = problem.written(as_python)
-    keyword = {"lag": "head_lag"}.get(setting.key, setting.key)
-    assert str(in_python).startswith(f"{keyword} = ")
-    for other in named:
-        assert other in problem.remedy
-        assert other not in in_python.remedy
-        assert other.partition(".")[2] in in_python.remedy
-    assert str(pickle.loads(pickle.dumps(problem))) == str(problem)
+        make()
+    assert caught.value.field == field
+    assert meant in caught.value.remedy
 
 
-def test_each_face_has_its_words():
-    value = Words("true", "True")
-    problem = InputError(Setting("network", "mlp.width"), 0, "set {} = {}", Setting("task"), value)
-    assert str(problem) == "network.mlp.width = 0: set task = true"
-    assert str(problem.written(as_python)) == "mlp.width = 0: set task = True"
-    assert str(problem.about("X").written(as_python)) == "X = 0: set task = True"
-    assert str(InputError("a", 0, "use {}")) == "a = 0: use {}"
+def test_an_error_about_another_name():
+    problem = InputError("network.mlp.width", 0, "use {} = true")
+    assert str(problem) == "network.mlp.width = 0: use {} = true"
+    assert str(problem.about("X")) == "X = 0: use {} = true"
 
 
-@pytest.mark.parametrize("setting", [{"hypernetwork": [True]}, {"residual": 1}, {"mlp": 3}])
-def test_python_reads_keywords_and_never_keys(setting):
-    task = sampler.markov_chain_task(examples_train=4, examples_test=4, tokens=3, features=4)
-    with pytest.raises(InputError) as refused:
-        sampler.solve(task, sampler.make_network(3, **setting))
-    ((keyword, value),) = setting.items()
-    text = str(refused.value)
-    assert text.startswith(f"{keyword} = {value}: ")
-    assert not any(word in text for word in ("network.", "true", "a table"))
+def test_a_recipe_in_a_file_has_a_name_of_its_own(tmp_path):
+    assert sampler.Recipe(task=sampler.MarkovChain(), network={"widths": 3}).name == "python"
+    path = tmp_path / "recipe.toml"
+    path.write_text("task.kind = 'markov_chain'\nnetwork.widths = 3\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        sampler.Recipe.load(path)
+    assert caught.value.field == "name"
+    assert load_recipe(path, ["name=a"]).name == "a"
 
 
 EQUAL = """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.data.time_series import SeriesSection, split_by_class
+from sampler.data.time_series import LabelledSeries, split_by_class
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.train import read_splits
 from sampler.settings.recipe import TrainingRecipe, load_recipe
@@ -110,7 +110,7 @@ def test_few_labels_and_two_classes(folder, splits):
 
 
 def test_every_class_has_series_for_validation():
-    settings = SeriesSection(kind="time_series", folder="none", fraction_validation=0.05)
+    settings = LabelledSeries(kind="time_series", folder="none", fraction_validation=0.05)
     classes = np.repeat([1, 0], [4, 60])
     train, validation = split_by_class(settings, classes, ("many", "few"))
     assert np.bincount(classes[validation]).tolist() == [3, 1]

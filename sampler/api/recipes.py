@@ -1,0 +1,175 @@
+"""Recipes as the functions of Python take them: their data, made once, and warnings about both."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampler.data.make import make_data
+from sampler.data.task import Task
+from sampler.errors import DataWarning, InputError
+from sampler.settings.identity import path_marks
+from sampler.settings.recipe import Recipe
+from sampler.storage.directory import default_directory
+from sampler.teacher import fit_labelled_task
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from sampler.jobs.interruption import Interruption
+    from sampler.problem import AnyProblem
+    from theory import Triangle
+
+# A recipe, or the path of a TOML file.
+RecipeOrPath = Recipe | str | os.PathLike[str]
+# Data of so many tasks are held, those that were asked for last.
+MOST_KNOWN = 2
+
+
+def recipe_from(source: RecipeOrPath) -> Recipe:
+    """The recipe, or that of a TOML file. Raises InputError for anything else."""
+    if isinstance(source, Recipe):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return Recipe.load(Path(source))
+    raise InputError("recipe", source, "give a sampler.Recipe, or the path of a TOML file")
+
+
+def recipe_of_one(source: RecipeOrPath) -> Recipe:
+    """The recipe of one network. Raises InputError for a sweep."""
+    recipe = recipe_from(source)
+    if recipe.sweep:
+        remedy = 'one network is needed; give each of these a value by recipe.changed({"…": …})'
+        raise InputError("sweep", ", ".join(recipe.sweep), remedy)
+    return recipe
+
+
+# --- their data
+
+
+@dataclass(frozen=True)
+class KnownData:
+    """The data of a task with its attention.
+
+    folded  rows that stand for the training examples, once they were needed, by the settings that
+            they follow from
+    """
+
+    data: Task
+    folded: "dict[str, Triangle]" = field(default_factory=dict)
+
+    def fitted(self, recipe: Recipe) -> Task:
+        """The data with the heads that a network keeps; InputError where they do not fit."""
+        return fit_labelled_task(self.data, recipe)
+
+    def problem(self, recipe: Recipe, fitted: Task) -> "AnyProblem":
+        """The problem of theory and samplers; examples are folded once for all networks."""
+        from sampler.problem import build_problem, fold_training, is_folded
+
+        if not is_folded(recipe, fitted):
+            return build_problem(recipe, fitted)
+        network = recipe.network
+        key = repr((network.readout, network.heads, network.hypernetwork))
+        if recipe.task.labels == "teacher":  # which is the network itself
+            key = repr((network, recipe.posterior))
+        if key not in self.folded:
+            *_, self.folded[key] = fold_training(recipe, fitted)
+        return build_problem(recipe, fitted, self.folded[key])
+
+
+KNOWN: dict[tuple, KnownData] = {}
+
+
+def data_of(recipe: Recipe) -> KnownData:
+    """The data of a recipe, which are made once; a warning says what is doubtful about them.
+
+    Raises InputError where they cannot be used.
+    """
+    key = recipe.model_dump_json(include={"task", "attention"}), *states_of_files(recipe)
+    known = KNOWN.pop(key, None)
+    if known is None:
+        known = KnownData(make_data(recipe))
+        warn_of(known.data.concerns)
+    KNOWN[key] = known
+    for oldest in list(KNOWN)[:-MOST_KNOWN]:
+        KNOWN.pop(oldest, None)
+    return known
+
+
+def states_of_files(recipe: Recipe) -> Iterator[tuple]:
+    """Yield size and time of every file that the data come from."""
+    task = recipe.task
+    for key, mark in path_marks({"task": type(task)}).items():
+        value = getattr(task, key.removeprefix("task."))
+        path = Path(value) if mark.is_path(value) else None
+        if path is not None and path.exists():
+            for file in sorted(path.iterdir()) if path.is_dir() else (path,):
+                state = file.stat()
+                yield file.name, state.st_size, state.st_mtime_ns
+
+
+# --- warnings
+
+
+def warn_of(concerns: Iterable[str], category: type[Warning] = DataWarning) -> None:
+    """Warn of what is doubtful about data or results, at the line that called this package."""
+    caller, level, frame = 1, 1, sys._getframe()
+    while frame is not None:  # frames of other packages may stand between those of this one
+        level += 1
+        if frame.f_globals.get("__name__", "").startswith("sampler."):
+            caller = level
+        frame = frame.f_back
+    for text in concerns:
+        warnings.warn(text, category, stacklevel=caller)
+
+
+def doubts_of_theory(theory: "xr.Dataset | None") -> list[str]:
+    """Say that a saddle point did not converge."""
+    from sampler.analysis.verdict import saddle_point_converged
+
+    failed = saddle_point_converged(theory) is False
+    return [f"theory: {theory.attrs['explanation']}"] if failed else []
+
+
+def doubts_of_draws(draws: "xr.DataTree") -> list[str]:
+    """Say that diagnostics fail, and why."""
+    from sampler.analysis.verdict import trust_verdict
+    from sampler.jobs.stages import diagnose_stage
+
+    diagnostics = diagnose_stage(draws)
+    return [] if diagnostics.passed else [str(trust_verdict(diagnostics))]
+
+
+# --- directories
+
+
+def with_directory(recipe: Recipe, out: Any) -> tuple[Recipe, Path]:
+    """The recipe, whose data a directory keeps where no file has them, and that directory."""
+    if out == "":
+        raise InputError("out", out, "name a directory; None is runs/results/<name>-<hash>")
+    directory = default_directory(recipe) if out is None else Path(out)
+    kept = recipe.task.kept_in(directory.resolve())
+    return recipe.model_copy(update={"task": kept}), directory
+
+
+@contextmanager
+def as_a_command(progress: bool) -> "Iterator[Interruption]":
+    """Listen to signals as the program does; print nothing if not asked.
+
+    What is refused inside is named by the argument of a function, not by an option.
+    """
+    from sampler.jobs.interruption import listening
+
+    with ExitStack() as stack:
+        if not progress:
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        try:
+            yield stack.enter_context(listening())
+        except InputError as problem:
+            raise problem.about(problem.field.removeprefix("--")) from None

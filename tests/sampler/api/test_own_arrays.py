@@ -1,0 +1,134 @@
+"""Arrays in memory: the data of their file, kept beside the results, known by what is in them."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import sampler
+from sampler.data.make import build_task
+from sampler.errors import InputError
+from sampler.settings.recipe import load_recipe
+from tests.commands import in_process
+
+NETWORK = {"widths": 3}
+CHAINS = {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
+LAYERS = (2, 1)
+
+
+@pytest.fixture
+def arrays(rng) -> dict[str, np.ndarray]:
+    """Arrays under the names that a file has."""
+    found = {"head_names_1": np.array(["a", "b"]), "head_names_2": np.array(["c"])}
+    for split, examples in (("train", 5), ("test", 4)):
+        found[f"inputs_{split}"] = rng.standard_normal((examples, 3, 2))
+        found[f"labels_{split}"] = rng.choice([-1.0, 1.0], examples)
+        for layer, heads in enumerate(LAYERS, start=1):
+            found[f"attention_{split}_{layer}"] = rng.random((examples, heads, 3, 3))
+    return found
+
+
+def arguments_of(arrays: dict[str, np.ndarray]) -> dict:
+    """The same as arguments of `sampler.Arrays`."""
+    given = {"head_names": [["a", "b"], ["c"]]}
+    for split, end in (("train", ""), ("test", "_test")):
+        given |= {f"{name}{end}": arrays[f"{name}_{split}"] for name in ("inputs", "labels")}
+        given[f"attention{end}"] = [arrays[f"attention_{split}_{layer}"] for layer in (1, 2)]
+    return given
+
+
+def recipe_of(task: sampler.Arrays) -> sampler.Recipe:
+    return sampler.Recipe(task=task, network=NETWORK, sampler=CHAINS)
+
+
+def test_arrays_in_memory_are_those_of_a_file(arrays, tmp_path):
+    np.savez(tmp_path / "mine.npz", **arrays)
+    of_file = build_task(recipe_of(sampler.Arrays(tmp_path / "mine.npz")))
+    given = arguments_of(arrays)
+    ended = {
+        f"{key}_train" if key in ("inputs", "labels", "attention") else key: value
+        for key, value in given.items()
+    }
+    for arguments in (given, ended):
+        in_memory = build_task(recipe_of(sampler.Arrays(**arguments)))
+        assert in_memory.identity == of_file.identity
+        assert in_memory.path_names == of_file.path_names == ("a·c", "b·c")
+
+
+def test_a_recipe_knows_arrays_by_their_values(arrays):
+    given = arguments_of(arrays)
+    one, same = recipe_of(sampler.Arrays(**given)), recipe_of(sampler.Arrays(**given))
+    assert one == same
+    assert one.hash8 == same.hash8
+    for name in ("inputs", "labels_test"):
+        other = sampler.Arrays(**given | {name: given[name] + 1e-9})
+        assert recipe_of(other).hash8 != one.hash8
+    before = build_task(one).checksum
+    given["inputs"][0] += 1.0  # the task has copies
+    assert build_task(one).checksum == before
+    teacher = one.changed({"task.labels": "teacher", "task.teacher_seed": 3})
+    assert build_task(teacher).checksum == before
+    assert teacher.task.labels == "teacher"
+
+
+@pytest.mark.heavy
+def test_a_directory_keeps_the_arrays_of_its_recipe(arrays, tmp_path, undrawn):
+    """A command then does what Python does: nothing is left to be done, or the same is refused."""
+    recipe = recipe_of(sampler.Arrays(**arguments_of(arrays)))
+    expected = sampler.sample(recipe, progress=False)["posterior"]
+    run = sampler.run(recipe, out=tmp_path / "run", figures=False, progress=False)
+    assert run.draws["posterior"].equals(expected)
+    assert run.recipe.hash8 == recipe.hash8
+    (kept,) = (tmp_path / "run").glob("data-*.npz")
+    with np.load(kept) as stored:
+        assert set(stored.files) == set(arrays)
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(stored[key], array)
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    assert in_process("resume", moved, "--more", "4") in (0, 3)
+    assert sampler.open_results(moved).draws["posterior"].sizes["draw"] == 10
+    swept = sampler.sweep(
+        recipe, {"network.widths": [3, 4]}, out=tmp_path / "sweep", figures=False, progress=False
+    )
+    assert swept.points["network.widths=3"].draws["posterior"].equals(expected)
+    assert len(list((tmp_path / "sweep").rglob("data-*.npz"))) == 1
+    point = load_recipe(tmp_path / "sweep" / "network.widths=4" / "recipe.toml")
+    assert (tmp_path / "sweep") in type(kept)(point.task.path).parents
+    other = arguments_of(arrays) | {"labels": -arrays["labels_train"]}
+    with pytest.raises(InputError):
+        sampler.run(recipe_of(sampler.Arrays(**other)), out=moved, progress=False)
+
+
+def test_nothing_is_written_where_a_run_is_refused(arrays, tmp_path):
+    recipe = recipe_of(sampler.Arrays(**arguments_of(arrays)))
+    wrong = recipe.changed({"network.heads": [[3], [0]]})
+    with pytest.raises(InputError):
+        sampler.run(wrong, out=tmp_path / "run", progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+MATRICES = [np.ones((2, 1, 3, 3)), np.ones((2, 3, 3))]
+TOKENS = {"inputs": np.ones((2, 3, 1)), "labels": np.ones(2), "attention": MATRICES}
+TESTS = {f"{key}_test": value for key, value in TOKENS.items()}
+REFUSED = [
+    (TOKENS, "inputs_test"),
+    (TOKENS | TESTS, "attention[1]"),
+    (TOKENS | TESTS | {"attention": MATRICES[:1]}, "attention[1]"),
+    (TOKENS | {"path": "a.npz"}, "task.path"),
+    ({"inputs": [[1.0], [1.0, 2.0]]}, "inputs"),
+    ({"inputs": np.ma.masked_array([1.0])}, "inputs"),
+]
+
+
+@pytest.mark.parametrize(("given", "field"), REFUSED)
+def test_an_array_is_refused_by_the_name_of_its_argument(given, field):
+    with pytest.raises(InputError) as caught:
+        build_task(recipe_of(sampler.Arrays(**given)))
+    assert caught.value.field == field
+
+
+def test_stored_theory_of_arrays_is_that_of_memory(arrays, tmp_path):
+    recipe = recipe_of(sampler.Arrays(**arguments_of(arrays)))
+    theory = sampler.solve(recipe)
+    np.savez(tmp_path / "mine.npz", **arrays)
+    of_file = sampler.solve(recipe_of(sampler.Arrays(tmp_path / "mine.npz")))
+    xr.testing.assert_identical(theory.drop_attrs(), of_file.drop_attrs())
