@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from sampler.attention.variants import VARIANTS
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.settings.types import RelativePath, marks_of, meaning
+from sampler.settings.section import meaning
+from sampler.settings.types import RelativePath, marks_of
 
 NUMBERS = {"integer": "whole number", "number": "number"}
 PLURALS = {"number": "numbers", "list of": "lists of", "text": "texts"}
@@ -95,7 +96,7 @@ def rows(section: type[BaseModel]) -> list[list[str]]:
 
 def described(section: type[BaseModel]) -> list[str]:
     """Return the docstring of a class as lines of Markdown."""
-    lines = (section.__doc__ or "").split("\n")
+    lines = (getattr(section, "told", section.__doc__) or "").split("\n")
     return ["", *(line.strip() for line in lines), ""]
 
 

@@ -7,9 +7,12 @@ Recipe key, Python keyword, help, completion, reference and hash follow from the
 import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from inspect import Parameter, Signature, cleandoc, signature
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from sampler.errors import ABSENT, InputError, input_error_in
 
@@ -22,6 +25,7 @@ class Section(BaseModel):
     What checks it is made at its first use: a recipe needs few of all sections.
 
     table  its place in a recipe, as in `network.mlp`; the recipe itself has none
+    told   what is said of it; its help has the meaning of every field as well
     """
 
     model_config = ConfigDict(
@@ -29,6 +33,18 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
     )  # fmt: skip
     table: ClassVar[str] = ""
+    told: ClassVar[str] = ""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Give the class help and signature of its fields, before anything checks them."""
+        cls.told = cleandoc(cls.__doc__ or "")
+        rows = [f"{key}\n{indent(fill(meaning(cls, key), 92), '    ')}" for key in cls.model_fields]
+        cls.__doc__ = "\n\n".join([cls.told, *rows])
+        parameters = [parameter_of(key, field) for key, field in cls.model_fields.items()]
+        if cls.__init__ is not Section.__init__:  # it has arguments of its own
+            _, *parameters = signature(cls.__init__).parameters.values()
+        cls.__signature__ = Signature(parameters)
 
     if not TYPE_CHECKING:  # who reads source text sees the fields in its place
 
@@ -49,6 +65,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple | range):
         return [plain(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def parameter_of(key: str, field: FieldInfo) -> Parameter:
+    """Return a field as a keyword of its section."""
+    default = field.get_default(call_default_factory=True)
+    default = Parameter.empty if field.is_required() else default
+    return Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=field.annotation)
 
 
 def section_in(annotation: Any) -> type[Section] | None:

@@ -14,7 +14,7 @@ import sampler
 import theory
 from sampler.errors import InputError
 from sampler.settings.sampler import SamplerSettings
-from sampler.settings.section import plain
+from sampler.settings.section import meaning, plain
 from tests import ROOT
 
 MARKOV = sampler.MarkovChain(examples_train=100)
@@ -65,7 +65,7 @@ def test_a_recipe_of_python_equals_that_of_its_file(tmp_path):
 
 
 def test_a_section_without_its_kind_is_known_by_its_class():
-    for section in (sampler.MarkovChain, sampler.Digits, sampler.Copy, sampler.Raven):
+    for section in (sampler.MarkovChain, sampler.Digits, sampler.Copy):
         given = sampler.Recipe(task=section(), network={"widths": 3})
         by_name = sampler.Recipe(task={"kind": section().kind}, network={"widths": 3})
         assert given == by_name
@@ -169,3 +169,10 @@ def test_what_was_given_makes_the_same_recipe(path):
     assert again == recipe
     assert again.hash8 == recipe.hash8
     assert again.to_toml() == recipe.to_toml()
+
+
+def test_the_help_of_a_section_has_the_meaning_of_every_field():
+    for section in (sampler.Network, sampler.Sampler, sampler.MarkovChain):
+        text = " ".join(section.__doc__.split())
+        for key in section.model_fields:
+            assert f"{key} {meaning(section, key)}".strip() in text, key
