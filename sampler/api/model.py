@@ -12,7 +12,6 @@ from sampler.api.keywords import keywords_of, plain_setting, takes, warn_of
 from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.data.task import Task
 from sampler.errors import InputError, ReliabilityWarning
-from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import plan_with_data
 from sampler.runtime import jax_settings
 from sampler.settings.network_sections import NetworkSection, PosteriorSection, TheorySection
@@ -74,7 +73,7 @@ def solved(task: ChosenTask, network: ChosenNetwork, settings: Settings) -> "xr.
     recipe, data = recipe_and_data(task, network, theory=settings)
     if not recipe.is_solved:
         refuse_without_theory(recipe.outside_theory, recipe.learns_attention, "use `sample`")
-    refuse_too_large(recipe, data)
+    plan_with_data("solve", recipe, None, data)
     with jax_settings():
         from sampler.jobs.stages import solve_problem
 
@@ -103,7 +102,6 @@ def drawn(
 ) -> "xr.DataTree":
     """Draw from the posterior, for a caller who judges the draws."""
     recipe, data = recipe_and_data(task, network, sampler=settings)
-    refuse_too_large(recipe, data)
     plan = plan_with_data("sample", recipe, None, data)
     with jax_settings():
         from sampler.jobs.draw import draw_posterior

@@ -16,7 +16,8 @@ from sampler.api.tasks import ChosenTask
 from sampler.data.make import make_data
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError
-from sampler.jobs.memory import FLOAT, Part, refuse_too_large
+from sampler.jobs.memory import FLOAT, Part
+from sampler.jobs.plan import plan_with_data
 from sampler.posterior.spaces import ORDER_PARAMETERS, SpaceName, has_own_priors
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
@@ -69,7 +70,7 @@ def numpyro_model(
         size = FLOAT * data.train.examples * math.prod(data.heads) * data.channels
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"
         more.append(Part("attended inputs of all examples", size, remedy, 3))
-    refuse_too_large(recipe, data, more=more)
+    plan_with_data("solve", recipe, None, data, more=more)
     from sampler.problem import whole_training_set
 
     problem = problem_of(chosen, recipe, data)
@@ -95,7 +96,7 @@ def log_density(
 
     require_settings()
     chosen, recipe, data = task_recipe_data(task, network, space, settings)
-    refuse_too_large(recipe, data)
+    plan_with_data("solve", recipe, None, data)
     return problem_of(chosen, recipe, data).flat_density(space)
 
 
