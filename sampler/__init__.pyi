@@ -78,8 +78,8 @@ def copy_task(*, heads: Sequence[Sequence[str]] = (('learned',),),
 
 def one_shot_task(model: str | Path, *, labels: Literal['task', 'teacher'] = 'task',
     teacher_seed: int = 0, folder: str | Path | None = None, test: str | Path = 'characters',
-    test_characters: Sequence[str] = (), random_heads: int = 0, examples_train: int = 600,
-    examples_test: int = 1000, examples_validation: int = 1000, seed: int = 0) -> ChosenTask:
+    random_heads: int = 0, examples_train: int = 600, examples_test: int = 1000,
+    examples_validation: int = 1000, seed: int = 0) -> ChosenTask:
     """One-shot image classification with the attention of a transformer trained by `train`."""
 
 def make_network(widths: Union[int, Sequence[int], Literal['infinite']], *,

@@ -311,7 +311,6 @@ def task_of_model(
     splits: Sequence[RawExamples | None],
     attention: AttentionSection | None,
     random_heads: int = 0,
-    nearest_neighbour: np.ndarray | None = None,
 ) -> Task:
     """Make the task of training, test and validation examples to which a trained model attends.
 
@@ -329,7 +328,6 @@ def task_of_model(
         *(attended_split(raw, attend, variants, weights) for raw in splits),
         [[*map(str, range(count)), *further] for count in model.recipe.training.heads],
         trained=None if random_heads else trained_network(model),
-        nearest_neighbour=nearest_neighbour,
     )
     return with_chosen_heads(task, attention)
 

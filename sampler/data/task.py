@@ -90,7 +90,6 @@ class Task:
     validation         examples on which settings are chosen, with labels
     named_paths        names of paths, where they have other ones than by their heads
     trained            the network that the attention comes from
-    nearest_neighbour  [test episode], ±1 of the nearest support, 0 for a tie
     hypernetworks      whether each layer of attention serves two layers of value weights
     teacher            the network that labels are drawn from
     learned            heads that are sampled; their matrices in the splits are those of one draw of
@@ -105,7 +104,6 @@ class Task:
     validation: AnySplit | None = None
     named_paths: PathNames = field(default_factory=dict)
     trained: "TrainedValues | None" = None
-    nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
     teacher: Teacher | None = None
     learned: LearnedHeads | None = None
