@@ -23,7 +23,7 @@ from sampler.attention.layers import paired
 from sampler.attention.learned import LearnedHeads
 from sampler.data.checks import check_agreement, check_split, data_doubts, largest_attended
 from sampler.data.split import AnySplit, Split, StreamedSplit
-from sampler.errors import InputError, Part, Setting, Verbatim
+from sampler.errors import InputError, Setting, Verbatim
 
 if TYPE_CHECKING:
     from sampler.transformer.trained_transformer import TrainedValues
@@ -47,17 +47,14 @@ def name_paths(head_names: Sequence[Sequence[str]], named: PathNames = NO_NAMES)
     return tuple(named.get(path, "·".join(path)) for path in product(*head_names))
 
 
-def refuse_too_many_paths(heads: Sequence[int], field: Part = HEADS) -> None:
-    """Raise InputError where the heads of each layer make more paths than a theory can have.
-
-    field  the setting that keeps fewer of them
-    """
+def refuse_too_many_paths(heads: Sequence[int]) -> None:
+    """Raise InputError where the heads of each layer make more paths than a theory can have."""
     paths = math.prod(heads)
     if paths > MOST_PATHS:
         received = Verbatim(f"({paths:,} paths of {len(heads)} layers)")
         remedy = f"order parameters of {MOST_PATHS:,} paths at most can be held; keep fewer heads "
         remedy += "of each layer, or export a window of layers, as in layers = (3, 4)"
-        raise InputError(field, received, remedy)
+        raise InputError(HEADS, received, remedy)
 
 
 @dataclass(frozen=True)
