@@ -4,7 +4,9 @@ A command parses, calls one function and prints. Modules that read data or compu
 the command that needs them: --help is instant, and a bad recipe is reported before JAX is there.
 """
 
+import math
 import os
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sampler.command_line import PROGRAM, make_parser, separate_settings
+from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.errors import (
     DiskError,
     ExitCode,
@@ -45,7 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         make_parser().parse_args(separate_settings(words), arguments)
         refuse_another_theory()
-        prepare(arguments.command)
+        find_latest(arguments)
+        silence_compiler()
+        if arguments.command in SAVING + COMPILING:
+            from sampler.compiled import cache_programs
+
+            cache_programs()
         with listening() if arguments.command in SAVING else nullcontext() as interruption:
             arguments.interruption = interruption
             code = HANDLERS[arguments.command](arguments)
@@ -74,13 +81,19 @@ def leave_reader() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def prepare(command: str) -> None:
-    """Set this process up for a command: quiet compilations, which the next process finds made."""
-    silence_compiler()
-    if command in SAVING + COMPILING:
-        from sampler.compiled import cache_programs
+def find_latest(arguments: Namespace) -> None:
+    """Put the newest run in the place of the word `latest`. InputError where there is none."""
 
-        cache_programs()
+    def found(directory: Path) -> Path:
+        if str(directory) != LATEST or directory.exists():
+            return directory
+        from sampler.storage.status import newest_run
+
+        return newest_run()
+
+    if arguments.directory is not None:
+        arguments.directory = found(arguments.directory)
+    arguments.directories = list(map(found, getattr(arguments, "directories", ())))
 
 
 def explain(problem: BaseException, arguments: Namespace) -> tuple[str, ExitCode]:
@@ -100,19 +113,30 @@ def explain(problem: BaseException, arguments: Namespace) -> tuple[str, ExitCode
     return text, ExitCode.INTERNAL_ERROR
 
 
-def announce(arguments: Namespace, line: str, directory: Path) -> None:
+def announce(
+    arguments: Namespace, command: str, recipe: "Recipe | TrainingRecipe", directory: Path
+) -> None:
     """Print at once what is done and where results go, and remember that directory."""
     from sampler.presentation.terminal import print_line
 
-    arguments.directory = directory
-    print_line(f"{line}\nresults go to {directory}")
+    arguments.directory, swept = directory, getattr(recipe, "sweep", {})
+    points = f" at {math.prod(map(len, swept.values()))} points" if swept else ""
+    print_line(f"{command} {recipe.name}{points}\nresults go to {directory}")
 
 
 def hint_of(arguments: Namespace) -> str:
-    """Return the place of the results of an interrupted command, and the command that goes on."""
-    from sampler.jobs.plan import resume_hint
+    """The place of the results of an interrupted command, and the command that goes on with it."""
+    from sampler.storage.manifest import MANIFEST_FILE
 
-    return resume_hint(arguments.command, [PROGRAM, *arguments.words], arguments.directory)
+    words, directory = [PROGRAM, *arguments.words], arguments.directory
+    if directory is None:
+        return f"to do it again: {shlex.join(words)}"
+    if not (directory / MANIFEST_FILE).is_file():
+        return f"nothing was begun; to do it again: {shlex.join(words)}"
+    if arguments.command in RESUMABLE:
+        left_out = [word for word in words if word == NO_FIGURES]
+        words = [PROGRAM, "resume", str(directory), *left_out]
+    return f"what is done is in {directory}; to go on: {shlex.join(words)}"
 
 
 # --- commands that print
@@ -182,46 +206,39 @@ def resume(arguments: Namespace) -> ExitCode:
     from sampler.jobs.run import recipe_in
 
     command, recipe = recipe_in(arguments.directory)
-    return work(arguments, command, recipe, arguments.directory, begun=True)
+    return work(arguments, command, recipe, arguments.directory)
 
 
 def work(
-    arguments: Namespace,
-    command: str,
-    recipe: "Recipe | TrainingRecipe",
-    directory: Path,
-    begun: bool = False,
+    arguments: Namespace, command: str, recipe: "Recipe | TrainingRecipe", directory: Path
 ) -> ExitCode:
-    """Do a command with a recipe, at all points of its grid, or what is left of it.
-
-    begun  whether the directory has been begun earlier, so that draws can be appended
-    """
-    from sampler.jobs.plan import first_line, make_plan
+    """Do a command with a recipe, at all points of its grid, or what is left of it."""
     from sampler.settings.training import TRAIN
 
     figures, more = getattr(arguments, "figures", True), getattr(arguments, "more", None)
-    line = first_line(command, recipe, figures)
-    announce(arguments, f"going on: {line}" if begun else line, directory)
+    announce(arguments, command, recipe, directory)
     if command == TRAIN:
         if more:
             raise InputError("--more", more, "a training has no draws to append")
         from sampler.jobs.train import start_training
 
         return start_training(recipe, directory, arguments.interruption)
+    from sampler.jobs.plan import make_plan
     from sampler.jobs.run import start_run, with_more_draws
-    from sampler.jobs.sweep import start_sweep
 
     if more:
         recipe = with_more_draws(directory, recipe, more)
     plan = make_plan(command, recipe, directory, figures)
     if plan.points:
+        from sampler.jobs.sweep import start_sweep
+
         return start_sweep(plan, arguments.interruption)
     return start_run(plan, arguments.interruption, extended=bool(more))
 
 
 def sweep(arguments: Namespace) -> ExitCode:
     """Run a grid of points, or write what runs it."""
-    from sampler.jobs.plan import first_line, make_plan
+    from sampler.jobs.plan import make_plan
     from sampler.jobs.slurm import write_slurm_array
     from sampler.jobs.sweep import refuse_without_grid, run_one, start_sweep
     from sampler.settings.recipe import load_recipe
@@ -242,22 +259,20 @@ def sweep(arguments: Namespace) -> ExitCode:
     if arguments.slurm:
         write_slurm_array(make_plan("run", recipe, directory, figures), arguments.slurm_options)
         return ExitCode.OK
-    announce(arguments, first_line("run", recipe, figures), directory)
+    announce(arguments, "run", recipe, directory)
     plan = make_plan("run", recipe, directory, figures)
     return start_sweep(plan, interruption, arguments.workers, arguments.scheduler)
 
 
 def reproduce(arguments: Namespace) -> ExitCode:
     """Redo a run, and compare."""
-    from sampler.jobs.plan import first_line
     from sampler.jobs.run import plan_in
 
     plan = plan_in(arguments.directory)
-    line = first_line(plan.command, plan.asked, figures=False)
     from sampler.jobs.reproduce import reproduce_run
     from sampler.presentation.terminal import print_line
 
-    print_line(f"once more, to compare: {line}")
+    print_line(f"once more, to compare: {plan.command} {plan.asked.name}")
     return reproduce_run(plan, arguments.interruption)
 
 
@@ -307,6 +322,9 @@ def prune(arguments: Namespace) -> ExitCode:
 # compile programs.
 SAVING = ("run", "solve", "sample", "train", "sweep", "resume", "reproduce")
 COMPILING = ("compare", "diagnose", "figures", "report", "prune")
+# What `resume` goes on with; every other command is given once more.
+RESUMABLE = ("run", "solve", "sample", "train", "resume")
+NO_FIGURES = "--no-figures"
 # Those whose whole result is what they print.
 PRINTING = ("new", "check", "status", "list", "compare", "diagnose")
 HANDLERS: dict[str, Callable[[Namespace], ExitCode]] = {

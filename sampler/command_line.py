@@ -38,24 +38,6 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
-class RunDirectories(argparse.Action):
-    """Run directories: for the word `latest` that of the newest run."""
-
-    def __call__(self, parser, namespace, values, option_string=None) -> None:
-        is_one = isinstance(values, Path)
-        found = [run_directory(path) for path in ([values] if is_one else values)]
-        setattr(namespace, self.dest, found[0] if is_one else found)
-
-
-def run_directory(path: Path) -> Path:
-    """Return a run directory; InputError where the newest one is asked for and there is none."""
-    if str(path) != LATEST or path.exists():
-        return path
-    from sampler.storage.status import newest_run
-
-    return newest_run()
-
-
 # Name and settings of an argument, as `add_argument` takes them.
 Argument = tuple[str, dict[str, Any]]
 
@@ -78,10 +60,9 @@ FROM_RECIPE = (
     SET,
 )
 A_RUN = f"directory of an earlier run; `{LATEST}`: of the newest in runs/results"
-OF_RUNS = {"type": named_path, "action": RunDirectories}
-DIRECTORY = argument("directory", "DIR", A_RUN, **OF_RUNS)
-DIRECTORIES = argument("directories", "DIR", A_RUN, **OF_RUNS, nargs="+")
-RUNS = argument("directories", "DIR", **OF_RUNS, nargs="*",
+DIRECTORY = argument("directory", "DIR", A_RUN, type=named_path)
+DIRECTORIES = argument("directories", "DIR", A_RUN, type=named_path, nargs="+")
+RUNS = argument("directories", "DIR", type=named_path, nargs="*",
     text="runs, or directories that hold runs; default: runs/results")
 NO_FIGURES = argument("--no-figures", None, action="store_false", dest="figures",
     text="leave out the figures; `figures DIR` draws them later, `report DIR` shows them as well")

@@ -117,7 +117,6 @@ class Problem:
     attended_validation: Float[Array, "validation path channel"] | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
     trained: TrainedValues | None = None
-    nearest_neighbour: Float[np.ndarray, " test"] | None = None
     train: Split | None = None
     shown: ShownExamples | None = None
     whole: TrainingData | None = None
@@ -298,7 +297,6 @@ def build_problem(
         **attended,
         **named_fields(task),
         trained=task.trained if readout == "mean" else None,  # as it was trained
-        nearest_neighbour=task.nearest_neighbour,
         train=task.train if isinstance(task.train, Split) else None,
         shown=ShownExamples.of(task, readout),
         whole=TrainingData(task.train, readout, task.pairs) if is_folded(recipe, task) else None,

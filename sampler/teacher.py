@@ -61,7 +61,7 @@ def fit_labelled_task(task: Task, recipe: Recipe) -> Task:
 def with_teacher(task: Task, recipe: Recipe) -> Task:
     """The task with labels of a teacher, where the recipe asks for such.
 
-    What a trained network, or the nearest neighbour, says of the labels of the task is left out.
+    What a trained network says of the labels of the task is left out.
     """
     if recipe.task.labels != "teacher":
         return task
@@ -86,7 +86,7 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
         measured = measured_examples(task.train.examples)
         attention = tuple(matrices[measured] for matrices in task.train.attention)
     teacher = Teacher(overlaps, outputs, temperature, architecture.variances, attention)
-    return replace(task, **labelled, teacher=teacher, trained=None, nearest_neighbour=None)
+    return replace(task, **labelled, teacher=teacher, trained=None)
 
 
 def linear_teacher(

@@ -241,13 +241,11 @@ def entries_of_training(directory: Path) -> Entries:
 
 
 def accuracies_of_trained(recipe_file: Path) -> Entries:
-    """Shares of test episodes that a trained network and the nearest neighbour have right."""
+    """The share of test episodes that a trained network has right."""
     recipe = load_recipe(recipe_file)
     problem = build_problem(recipe, build_task(recipe))
-    labels, nearest = problem.labels_test, problem.nearest_neighbour
     mean = problem.trained.predictor(problem.attended_test)
-    return {"network": accuracy(np.asarray(mean), labels),
-            "nearest_neighbour": float((0.5 + 0.5 * nearest * labels[:, 0]).mean())}  # fmt: skip
+    return {"network": accuracy(np.asarray(mean), problem.labels_test)}
 
 
 def entries_of_pruning(directory: Path) -> Entries:

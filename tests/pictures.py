@@ -49,21 +49,3 @@ def write_omniglot(path: Path, alphabets: dict[str, int], *, drawings: int = 3, 
                     content = members.get(name, png(ink_of(name)))
                     archive.writestr(f"{path.stem}/{name}", content)
     return path
-
-
-def write_all_runs(path: Path) -> Path:
-    """Twenty runs of twenty characters."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for run in (f"run{number:02d}" for number in range(1, 21)):
-            order = np.random.default_rng(list(run.encode())).permutation(20) + 1
-            lines = []
-            for item, character in enumerate(order, start=1):
-                pair = (
-                    f"{run}/test/item{item:02d}.png",
-                    f"{run}/training/class{character:02d}.png",
-                )
-                lines.append(" ".join(pair))
-                for name in pair:
-                    archive.writestr(name, png(ink_of(name)))
-            archive.writestr(f"{run}/class_labels.txt", "\n".join(lines) + "\n")
-    return path

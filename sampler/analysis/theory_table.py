@@ -312,11 +312,8 @@ def saddle_point_columns(saddle_point: SaddlePoint) -> Columns:
 
 
 def trained_columns(problem: Problem) -> Columns:
-    """U_GD, its head scores, and accuracies on the test set of trained network and pixels."""
+    """U_GD, its head scores, and accuracy on the test set, of the trained network."""
     columns: Columns = {}
-    if problem.nearest_neighbour is not None and problem.labels_test is not None:
-        right = 0.5 + 0.5 * problem.nearest_neighbour * problem.labels_test[:, 0]
-        columns["accuracy_nearest_neighbour"] = (NUMBER, right.mean())
     if problem.trained is not None:
         overlap = problem.trained.overlap()
         scores = head_scores(overlap, AttentionPaths(problem.trained.architecture.heads))

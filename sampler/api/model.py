@@ -19,7 +19,6 @@ from sampler.api.recipes import (
     with_directory,
 )
 from sampler.errors import InputError, ReliabilityWarning
-from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import make_plan, plan_with_data
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
@@ -56,7 +55,7 @@ def solved(recipe: Recipe) -> "xr.Dataset":
     data = known.fitted(recipe)
     if not recipe.is_solved:
         refuse_without_theory(recipe.outside_theory, recipe.learns_attention, "use `sample`")
-    refuse_too_large(recipe, data)
+    plan_with_data("solve", recipe, None, data)
     with jax_settings():
         from sampler.jobs.stages import solve_problem
 
@@ -92,7 +91,6 @@ def drawn(recipe: Recipe, progress: bool) -> "xr.DataTree":
     """Draw from the posterior, for a caller who judges the draws."""
     known = data_of(recipe)
     data = known.fitted(recipe)
-    refuse_too_large(recipe, data)
     plan = plan_with_data("sample", recipe, None, data)
     with jax_settings():
         from sampler.jobs.draw import draw_posterior

@@ -7,7 +7,6 @@ from jaxtyping import Float, Float32, Int
 
 from sampler.attention.variants import Array
 from sampler.data.image_files import SIDE, Drawings
-from sampler.errors import InputError
 
 PATCH = 8  # pixels of a patch
 GRID = SIDE // PATCH  # rows, and columns, of patches
@@ -63,25 +62,6 @@ def draw_episodes(drawings: Drawings, examples: int, generator: np.random.Genera
     return make_episodes(first[pair] + support, first[character] + query, label, asked)
 
 
-def draw_run_episodes(
-    candidates: Int[np.ndarray, "episode drawing"], examples: int, generator: np.random.Generator
-) -> Examples:
-    """Ready-made episodes, none of them twice; supports are in random order, randomly labelled.
-
-    candidates  of each its query, the support of the same character, and the other one
-
-    Raises InputError where more are asked for.
-    """
-    if examples > len(candidates):
-        remedy = f"there are {len(candidates)} ready-made episodes; use fewer"
-        raise InputError("task.examples_test", examples, remedy)
-    items, own, other = candidates[generator.permutation(len(candidates))[:examples]].T
-    asked = generator.integers(2, size=examples)
-    label = generator.integers(CLASSES, size=examples)
-    supports = np.where(asked[:, None] == np.arange(2), own[:, None], other[:, None])
-    return make_episodes(supports, items, label, asked)
-
-
 def make_episodes(
     supports: Int[np.ndarray, "example support"],
     query: Int[np.ndarray, " example"],
@@ -131,14 +111,3 @@ def episode_inputs(
     """x_0 = patch + position + embedding of the image's label; supports first, then the query."""
     labelled = patches[drawings] + embedding[labels][:, :, None, :]
     return labelled.reshape(len(drawings), *positions.shape) + positions
-
-
-def nearest_neighbour(drawings: Drawings, episodes: Examples) -> Float[np.ndarray, " example"]:
-    """The target of the support that has the smaller squared pixel distance; 0 if both have it."""
-    images, (shown, labels) = drawings.images.reshape(len(drawings.images), -1), episodes.places
-    query = images[shown[:, 2]]
-    first, second = (
-        np.square(images[shown[:, support]] - query).sum(axis=1, dtype=np.float64)
-        for support in range(2)
-    )
-    return (2.0 * labels[:, 0] - 1.0) * np.sign(second - first)

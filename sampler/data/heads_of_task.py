@@ -306,7 +306,6 @@ def task_of_model(
     splits: Sequence[RawExamples | None],
     attention: Attention | None,
     random_heads: int = 0,
-    nearest_neighbour: np.ndarray | None = None,
 ) -> Task:
     """Make the task of training, test and validation examples to which a trained model attends.
 
@@ -324,7 +323,6 @@ def task_of_model(
         *(attended_split(raw, attend, variants, weights) for raw in splits),
         [[*map(str, range(count)), *further] for count in model.recipe.training.heads],
         trained=None if random_heads else trained_network(model),
-        nearest_neighbour=nearest_neighbour,
     )
     return with_chosen_heads(task, attention)
 

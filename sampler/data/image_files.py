@@ -1,8 +1,7 @@
 """Images of characters from files: NumPy's, those of MNIST, and the zip files of Omniglot.
 
 The official archives of Omniglot hold `<archive>/<alphabet>/characterNN/NNNN_NN.png`, 105 × 105
-pixels, black ink on white. Each of its one-shot runs has one drawing of each of 20 characters of
-one alphabet, and 20 drawings to classify.
+pixels, black ink on white.
 """
 
 import gzip
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt8
@@ -25,27 +23,15 @@ from sampler.data.array_files import REQUIRED_ARRAY, open_npz, read_array
 from sampler.errors import ABSENT, InputError
 
 SIDE = 32  # pixels of an image
-OmniglotFile = Literal[
-    "images_background.zip",
-    "images_evaluation.zip",
-    "images_background_small1.zip",
-    "images_background_small2.zip",
-]
-ARCHIVES: tuple[str, ...] = get_args(OmniglotFile)
-ARCHIVE = "all_runs.zip"
-RUNS, CHARACTERS = 20, 20
+SMALL_SETS = "images_background_small1.zip", "images_background_small2.zip"
+ARCHIVES = "images_background.zip", "images_evaluation.zip", *SMALL_SETS
 SOURCE_SIDE = 105
 MEMBER = re.compile(r"[^/]+/(?P<character>[^/]+/character\d+)/(?P<drawing>\d+_\d+)\.png")
 URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
 CHECKSUMS: Mapping[str, str] = MappingProxyType(
     {
-        "images_background.zip": "md5:68d2efa1b9178cc56df9314c21c6e718",
-        "images_evaluation.zip": "md5:6b91aef0f799c5bb55b94e3f2daec811",
-        "images_background_small1.zip": "sha256:"
-        "f38eb80f801274ac2b4dff5b24289016bfaba4a7d5bb50deebf27104ad6cb8a4",
-        "images_background_small2.zip": "sha256:"
-        "3ccaa407515a8778e5d0861875af38b17e418f301ad5bb3b5a6b65d901a41c7f",
-        "all_runs.zip": "sha256:437c1eeab0af8484112e1b4cc0f3d541ec727f7c47b9b202da738af9dfd6c325",
+        SMALL_SETS[0]: "sha256:f38eb80f801274ac2b4dff5b24289016bfaba4a7d5bb50deebf27104ad6cb8a4",
+        SMALL_SETS[1]: "sha256:3ccaa407515a8778e5d0861875af38b17e418f301ad5bb3b5a6b65d901a41c7f",
     }
 )
 IMAGES, DOWNLOAD = "task.images", "task.download"
@@ -235,15 +221,14 @@ def shrink(ink: Sequence[np.ndarray]) -> Float32[np.ndarray, "drawing row column
     return np.concatenate(pieces)
 
 
-def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
+def read_omniglot(folder: Path) -> Drawings:
     """The union of the archives in a folder; what is in several of them is taken once.
 
-    `wanted` names the archives to use; without it all that are there are used. Raises InputError
-    for a missing folder or archive, for an image that cannot be used, and for two drawings of one
-    name.
+    Raises InputError where there are none, for an image that cannot be used, and for two drawings
+    of one name.
     """
     drawings: dict[tuple[str, str], np.ndarray] = {}
-    for path in archive_paths(folder, wanted):
+    for path in archive_paths(folder):
         with open_archive(path) as archive:
             members = [match for match in map(MEMBER.fullmatch, archive.namelist()) if match]
             for match in members:
@@ -258,67 +243,31 @@ def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
     return sort_drawings(images, [character for character, _ in keys])
 
 
-def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
-    """The archives to read. Raises InputError, saying what is missing."""
-    paths = [folder / name for name in wanted or ARCHIVES]
-    there = [path for path in paths if path.is_file()]
-    if not there or (wanted and len(there) < len(paths)):
-        absent = ", ".join(path.name for path in paths if path not in there)
-        those = "it" if wanted else "one of them"
-        remedy = f"holds no {absent}; put {those} there, or set {DOWNLOAD} = true"
+def archive_paths(folder: Path) -> list[Path]:
+    """The archives that are there. Raises InputError where none is."""
+    there = [path for name in ARCHIVES if (path := folder / name).is_file()]
+    if not there:
+        remedy = f"holds no {', '.join(ARCHIVES)}; put one of them there, or set {DOWNLOAD} = true"
         raise InputError("task.folder", folder, remedy)
     return there
 
 
 def download_omniglot(
-    folder: Path, names: tuple[str, ...], url: str = URL, checksums: Mapping[str, str] = CHECKSUMS
+    folder: Path, url: str = URL, checksums: Mapping[str, str] = CHECKSUMS
 ) -> None:
-    """Put these files into a folder; those that are there and intact are left alone.
+    """Put the two small sets into a folder; those that are there and intact are left alone.
 
     Raises InputError where a file cannot be fetched, written, or has another checksum.
     """
     import pooch  # only here: whoever has the files needs no network
 
     pooch.get_logger().setLevel("WARNING")
-    base = url if url.endswith("/") else f"{url}/"
-    keeper = pooch.create(path=folder, base_url=base, registry=dict(checksums))
-    for name in names:
+    keeper = pooch.create(path=folder, base_url=url, registry=dict(checksums))
+    for name in checksums:
         try:
             keeper.fetch(name)
         # The libraries beneath raise OSError for what the network does, ValueError for a checksum
         # or an address.
         except (OSError, ValueError) as problem:
             remedy = f"cannot be fetched ({problem}); put the file into {folder} yourself"
-            raise InputError(DOWNLOAD, f"{base}{name}", remedy) from None
-
-
-def read_all_runs(folder: Path) -> tuple[Drawings, Int[np.ndarray, "episode drawing"]]:
-    """Drawings of all runs, and every episode: one to classify, its own character, and another.
-
-    An episode is of two characters of one run, 7,600 in all. Raises InputError for a file that
-    cannot be used.
-    """
-    with open_archive(folder / ARCHIVE) as archive:
-        pairs = [read_pairs(archive, f"run{run:02d}") for run in range(1, RUNS + 1)]
-        names = list(dict.fromkeys(name for run in pairs for pair in run for name in pair))
-        ink = [read_ink(archive, name) for name in names]
-    place = {name: row for row, name in enumerate(names)}
-    episodes = [
-        (place[item], place[own], place[other])
-        for run in pairs
-        for item, own in run
-        for _, other in run
-        if other != own
-    ]
-    # Which character a drawing is of does not matter here: the episodes are there already.
-    return Drawings(shrink(ink), (ARCHIVE,), np.array([len(names)])), np.array(episodes)
-
-
-def read_pairs(archive: zipfile.ZipFile, run: str) -> list[tuple[str, str]]:
-    """Members of one run: each drawing to classify with the drawing of its character."""
-    name = f"{run}/class_labels.txt"
-    lines = archive.read(name).decode("ascii").split("\n")
-    pairs = [tuple(line.split()) for line in lines if line.strip()]
-    if any(len(pair) != 2 for pair in pairs) or len({own for _, own in pairs}) != CHARACTERS:
-        raise ValueError(f"{name} must list {CHARACTERS} pairs of drawings")
-    return pairs
+            raise InputError(DOWNLOAD, f"{url}{name}", remedy) from None

@@ -80,19 +80,3 @@ def targets_of(
     if count == 2:
         return np.where(classes == 0, 1.0, -1.0)
     return centred_one_hot(classes, range(count))
-
-
-def nearest_class(
-    inputs: Float[np.ndarray, "example token channel"],
-    known: LabelledInputs,
-    leave_out: bool = False,
-) -> Int[np.ndarray, " example"]:
-    """Return the class of the known example at the smallest squared distance.
-
-    With `leave_out` the inputs are the known ones, and none is its own neighbour.
-    """
-    flat, others = (values.reshape(len(values), -1) for values in (inputs, known.inputs))
-    distances = (flat**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2.0 * flat @ others.T
-    if leave_out:
-        np.fill_diagonal(distances, np.inf)
-    return known.classes[distances.argmin(axis=1)]

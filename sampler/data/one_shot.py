@@ -17,9 +17,7 @@ from sampler.data.episodes import (
     TOKENS,
     Examples,
     draw_episodes,
-    draw_run_episodes,
     episode_inputs,
-    nearest_neighbour,
     normalised_patches,
     position_table,
 )
@@ -30,14 +28,9 @@ from sampler.data.heads_of_task import (
     task_of_model,
 )
 from sampler.data.image_files import (
-    ARCHIVE,
-    ARCHIVES,
     SIDE,
-    URL,
     Drawings,
-    OmniglotFile,
     download_omniglot,
-    read_all_runs,
     read_labelled_images,
     read_omniglot,
     resize,
@@ -84,16 +77,12 @@ class OneShotImages(TrainingTask):
 
     kind: Literal["one_shot"] = "one_shot"
     images: ImagesOrName = "digits"
-    """The images: "digits", which come with scikit-learn, "omniglot", whose zip files are in
+    """The images: "digits", which come with scikit-learn, "omniglot", of all its zip files in
     `folder`, or the path of an .npz file or of the images of MNIST or Fashion-MNIST."""
     folder: FilePath | None = None
     """Folder of Omniglot's files."""
-    archives: tuple[OmniglotFile, ...] = ()
-    """Zip files of Omniglot to use; by default all that are there."""
     download: Switch = False
-    """Fetch the zip files that are missing, by default the two small sets."""
-    url: Text | None = None
-    """Address to fetch them from; by default that of Omniglot."""
+    """Fetch the two small sets of Omniglot where they are missing."""
     characters_train: tuple[Text, ...] = ()
     """Characters, or whole alphabets, to train on; by default all others."""
     characters_validation: tuple[Text, ...] = ()
@@ -138,10 +127,8 @@ class OneShot(TaskSettings):
     folder: FilePath | None = None
     """Folder of Omniglot's files now, if they were moved."""
     test: ImagesOrName = "characters"
-    """The test set: "characters" of the training's test split, "all_runs" of Omniglot, "digits", or
-    a file of other images, .npz or in the format of MNIST."""
-    test_characters: tuple[Text, ...] = ()
-    """Characters of the test set, by name; by default all."""
+    """The test set: "characters" of the training's test split, "digits", or a file of other images,
+    .npz or in the format of MNIST."""
     random_heads: CountFromZero = 0
     """Further heads in every layer, with queries and keys as they are before training."""
     examples_train: Several = 600
@@ -156,7 +143,7 @@ class OneShot(TaskSettings):
     @field_validator("test")
     @classmethod
     def is_a_source(cls, test):
-        return source_of(test, ("characters", "all_runs", "digits"))
+        return source_of(test, ("characters", "digits"))
 
     def make(self, attention: Attention | None) -> Task:
         """Draw episodes of the characters that a model was trained, chosen and to be tested on.
@@ -176,16 +163,15 @@ class OneShot(TaskSettings):
             episodes = draw_episodes(drawings, examples, stream(self.seed, of))
             return tokens_of_episodes(model, drawings, episodes)
 
-        test, validation = draw_test_set(self, images, splits), self.examples_validation
+        test, validation = tested_drawings(self, splits), self.examples_validation
         examples = (
             draw(splits.train, self.examples_train, Stream.TRAIN),
-            tokens_of_episodes(model, *test),
+            draw(test, self.examples_test, Stream.TEST),
             draw(splits.validation, validation, Stream.EPISODES_TO_VALIDATE)
             if validation
             else None,
         )
-        nearest = nearest_neighbour(*test)
-        return task_of_model(model, examples, attention, self.random_heads, nearest)
+        return task_of_model(model, examples, attention, self.random_heads)
 
 
 def with_random_heads(model: TrainedTransformer, count: int, seed: int) -> TrainedTransformer:
@@ -201,29 +187,14 @@ def with_random_heads(model: TrainedTransformer, count: int, seed: int) -> Train
     return replace(model, parameters=parameters)
 
 
-def draw_test_set(
-    settings: OneShot, images: OneShotImages, splits: "CharacterSplits"
-) -> tuple[Drawings, Examples]:
-    """Draw episodes of the test set: of the model's test characters, or of other images."""
-    test, generator = "task.test", stream(settings.seed, Stream.TEST)
-    if settings.test == "all_runs":
-        if settings.test_characters:
-            remedy = "these episodes are ready-made; leave it out, or choose other images"
-            characters = list(settings.test_characters)
-            raise InputError("task.test_characters", characters, remedy)
-        drawings, candidates = read_all_runs(omniglot_folder(images))
-        episodes = draw_run_episodes(candidates, settings.examples_test, generator)
-        refuse_shared_drawings(splits.train, drawings, test, ARCHIVE)
-        return drawings, episodes
-    drawings = splits.test
-    if settings.test != "characters":
-        drawings = read_drawings(OneShotImages(kind="one_shot", images=settings.test))
-        check_drawings(drawings)
-        refuse_shared_drawings(splits.train, drawings, test, settings.test)
-    if settings.test_characters:
-        chosen = listed_characters(drawings, settings.test_characters, "test_characters")
-        drawings = select_characters(drawings, chosen)
-    return drawings, draw_episodes(drawings, settings.examples_test, generator)
+def tested_drawings(settings: OneShot, splits: "CharacterSplits") -> Drawings:
+    """The drawings to test on: those of the model's test characters, or other images."""
+    if settings.test == "characters":
+        return splits.test
+    drawings = read_drawings(OneShotImages(images=settings.test))
+    check_drawings(drawings)
+    refuse_shared_drawings(splits.train, drawings, settings.test)
+    return drawings
 
 
 def tokens_of_episodes(
@@ -336,8 +307,8 @@ def check_drawings(drawings: Drawings) -> None:
         raise InputError("task.images", drawings.names[fewest], remedy)
 
 
-def refuse_shared_drawings(drawings: Drawings, other: Drawings, field: str, value: str) -> None:
-    """Raise InputError if the same drawing is in both, pixel for pixel."""
+def refuse_shared_drawings(drawings: Drawings, other: Drawings, source: str) -> None:
+    """Raise InputError if the same drawing is in those of training and in others, to the pixel."""
 
     def prints(drawings: Drawings) -> set[bytes]:
         return {np.ascontiguousarray(image).tobytes() for image in drawings.images}
@@ -345,7 +316,7 @@ def refuse_shared_drawings(drawings: Drawings, other: Drawings, field: str, valu
     shared = len(prints(drawings) & prints(other))
     if shared:
         remedy = f"{shared} of its drawings are among those of training; use other ones"
-        raise InputError(field, value, remedy)
+        raise InputError("task.test", source, remedy)
 
 
 def read_drawings(settings: OneShotImages) -> Drawings:
@@ -358,18 +329,10 @@ def read_drawings(settings: OneShotImages) -> Drawings:
         return sort_drawings(images, [str(digit) for digit in digits.target])
     if settings.images != "omniglot":
         return read_labelled_images(Path(settings.images))
-    folder = omniglot_folder(settings)
-    if settings.download:
-        there = tuple(name for name in ARCHIVES if (folder / name).is_file())
-        small_sets = ARCHIVES[2:]
-        names = (*(settings.archives or there or small_sets), ARCHIVE)
-        download_omniglot(folder, names, settings.url or URL)
-    return read_omniglot(folder, settings.archives)
-
-
-def omniglot_folder(settings: OneShotImages) -> Path:
-    """The folder of the zip files. Raises InputError if the recipe names none."""
     if settings.folder is None:
         remedy = "name the folder of Omniglot's zip files, or one to fetch them to"
         raise InputError("task.folder", ABSENT, remedy)
-    return Path(settings.folder)
+    folder = Path(settings.folder)
+    if settings.download:
+        download_omniglot(folder)
+    return read_omniglot(folder)

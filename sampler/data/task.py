@@ -47,17 +47,14 @@ def name_paths(head_names: Sequence[Sequence[str]], named: PathNames = NO_NAMES)
     return tuple(named.get(path, "·".join(path)) for path in product(*head_names))
 
 
-def refuse_too_many_paths(heads: Sequence[int], field: str = HEADS) -> None:
-    """Raise InputError where the heads of each layer make more paths than a theory can have.
-
-    field  the setting that keeps fewer of them
-    """
+def refuse_too_many_paths(heads: Sequence[int]) -> None:
+    """Raise InputError where the heads of each layer make more paths than a theory can have."""
     paths = math.prod(heads)
     if paths > MOST_PATHS:
         received = Verbatim(f"({paths:,} paths of {len(heads)} layers)")
         remedy = f"order parameters of {MOST_PATHS:,} paths at most can be held; keep fewer heads "
         remedy += "of each layer, or export a window of layers, as in layers = (3, 4)"
-        raise InputError(field, received, remedy)
+        raise InputError(HEADS, received, remedy)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,6 @@ class Task:
     validation         examples on which settings are chosen, with labels
     named_paths        names of paths, where they have other ones than by their heads
     trained            the network that the attention comes from
-    nearest_neighbour  [test episode], ±1 of the nearest support, 0 for a tie
     hypernetworks      whether each layer of attention serves two layers of value weights
     teacher            the network that labels are drawn from
     learned            heads that are sampled; their matrices in the splits are those of one draw of
@@ -105,7 +101,6 @@ class Task:
     validation: AnySplit | None = None
     named_paths: PathNames = field(default_factory=dict)
     trained: "TrainedValues | None" = None
-    nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
     teacher: Teacher | None = None
     learned: LearnedHeads | None = None

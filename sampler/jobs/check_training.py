@@ -1,23 +1,21 @@
-"""The text of `check` for a training recipe and its data."""
+"""Sizes and memory of a training, which `check` prints."""
 
-from textwrap import indent
 from typing import Any
 
-from sampler.analysis.text import section
 from sampler.attention.variants import AttentionVariant
 from sampler.data.episodes import PATCHES, TOKENS
 from sampler.data.one_shot import CharacterSplits
-from sampler.jobs.memory import byte_text
+from sampler.jobs.memory import SINGLE, Part
 from sampler.jobs.train import TrainingSplits
 from sampler.settings.recipe import TrainingRecipe
 from sampler.transformer.trained_transformer import Transformer
 
-FLOAT32_BYTES = 4
 
-
-def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
-    """The text that `check` prints for a valid training recipe and its data."""
-    settings, batch = recipe.training, recipe.training.batch
+def sizes_of_training(
+    recipe: TrainingRecipe, splits: TrainingSplits
+) -> tuple[list[tuple[str, str]], list[Part]]:
+    """Sizes of the data and of the network, in words, and the largest arrays."""
+    batch = recipe.training.batch
     if isinstance(splits, CharacterSplits):
         counts = [
             (f"{name}: characters, drawings", f"{part.characters}, {len(part.images)}")
@@ -36,21 +34,18 @@ def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
     sizes = [
         *counts,
         ("heads per layer", ", ".join(map(str, shape.heads))),
-        ("attention", variants_text(settings.variants)),
+        ("attention", variants_text(recipe.training.variants)),
         ("widths N_1 … N_L, N_a", ", ".join(map(str, shape.widths))),
         ("key channels G, input channels D", f"{shape.key_size}, {shape.channels}"),
         ("parameters", f"{shape.parameter_count:,}"),
     ]
     matrices = batch * sum(shape.heads) * tokens**2
-    arrays = {data: numbers, "attention of a batch": matrices}
-    memory = [(name, byte_text(float(FLOAT32_BYTES * size))) for name, size in arrays.items()]
-    parts = [
-        f"{recipe.name} ({recipe.hash8}): recipe and {recipe.task.of_training} are valid",
-        section("Sizes", sizes),
-        f"Settings, defaults included\n{indent(recipe.to_toml().strip(), '  ')}",
-        section("Memory of the largest arrays", memory),
+    remedy = "use a smaller training.batch"
+    arrays = [
+        Part(data, SINGLE * numbers, "use fewer examples"),
+        Part("attention of a batch", SINGLE * matrices, remedy),
     ]
-    return "\n\n".join(parts)
+    return sizes, arrays
 
 
 def named(splits: TrainingSplits) -> list[tuple[str, Any]]:

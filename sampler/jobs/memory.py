@@ -47,6 +47,10 @@ class Part:
     remedy: str
     copies: int = 1
 
+    def held(self) -> float:
+        """Bytes of all copies."""
+        return self.copies * self.bytes
+
 
 # Python, its libraries and the functions that are compiled for a run, whatever its sizes.
 BASE_BYTES = 1.0 * 2**30
@@ -132,8 +136,9 @@ def parts_of_draws(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
     parts.append(Part(f"draws, {draws:,} a chain", draw_bytes(recipe, sizes), remedy, 2))
     if examples < MOST_POINTWISE:
         labels = SINGLE * settings.chain_count * draws * examples * task.outputs
-        whole = FLOAT * examples * sizes.architecture.path_count * task.channels
-        size = len(POINTWISE) * min(labels, KEPT_BYTES) + whole
+        size = len(POINTWISE) * min(labels, KEPT_BYTES)
+        if recipe.fits_theory:  # attended inputs of the examples, of which there may be rows
+            size += FLOAT * examples * sizes.architecture.path_count * task.channels
         parts.append(Part("training labels in every draw", size, "use fewer draws", 2))
     return parts
 
@@ -159,34 +164,25 @@ def draw_bytes(recipe: Recipe, sizes: Sizes) -> float:
 
 
 def peak_bytes(parts: Iterable[Part]) -> float:
-    return BASE_BYTES + sum(part.copies * part.bytes for part in parts)
+    return BASE_BYTES + sum(map(Part.held, parts))
 
 
-def refuse_what_does_not_fit(parts: Sequence[Part]) -> None:
-    """Raise InputError where the arrays of a run exceed the memory."""
+def parts_before_data(task: TaskSection) -> list[Part]:
+    """What the data take at least, by the numbers of a recipe, before they are made."""
+    return [Part("data", FLOAT * task.least_numbers, "use fewer examples, tokens or features")]
+
+
+def require_memory(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The arrays of a run; InputError where they exceed the memory."""
     available, wanted = available_bytes(), peak_bytes(parts)
     if wanted > available:
-        worst = max([PROGRAM, *parts], key=lambda part: part.copies * part.bytes)
-        size = byte_text(worst.copies * worst.bytes)
+        worst = max([PROGRAM, *parts], key=Part.held)
         raise InputError(
             "memory",
             Verbatim(f"{byte_text(wanted)} needed of {byte_text(available)}"),
-            f"most of it, {size}, for {worst.name}; {worst.remedy}",
+            f"most of it, {byte_text(worst.held())}, for {worst.name}; {worst.remedy}",
         )
-
-
-def refuse_too_large(
-    recipe: Recipe, task: Task, *, sampled: bool = False, more: Sequence[Part] = ()
-) -> None:
-    """Raise InputError where theory, or also draws, and `more` arrays exceed the memory."""
-    parts = memory_parts(recipe, task, Sizes.of(recipe, task), sampled)
-    refuse_what_does_not_fit([*parts, *more])
-
-
-def refuse_too_large_data(task: TaskSettings) -> None:
-    """Raise InputError where data exceed the memory, whatever is made of them; nothing is made."""
-    part = Part("data", FLOAT * task.least_numbers, "use fewer examples, tokens or features")
-    refuse_what_does_not_fit([part])
+    return tuple(parts)
 
 
 def byte_text(size: float) -> str:

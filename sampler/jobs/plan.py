@@ -3,8 +3,6 @@
 Every refusal happens while a plan is made: nothing is computed by then, and no directory is there.
 """
 
-import math
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,16 +17,15 @@ from sampler.jobs.memory import (
     Part,
     available_bytes,
     memory_parts,
+    parts_before_data,
     peak_bytes,
-    refuse_too_large,
-    refuse_too_large_data,
-    refuse_what_does_not_fit,
+    require_memory,
 )
 from sampler.jobs.method import SamplingMethod, choose_method
 from sampler.jobs.sizes import Sizes, leading_eigenvalue, refuse_infinite_kernel
 from sampler.posterior.spaces import refuse_own_priors
 from sampler.settings.identity import settings_that_fix_draws
-from sampler.settings.recipe import Recipe, TrainingRecipe
+from sampler.settings.recipe import Recipe
 from sampler.settings.refusals import (
     refuse_evidence,
     refuse_missing_draws,
@@ -42,7 +39,6 @@ from sampler.storage.directory import (
     point_directory,
 )
 from sampler.storage.manifest import (
-    MANIFEST_FILE,
     Manifest,
     determining,
     read_manifest,
@@ -56,6 +52,8 @@ FILES = {
     "sample": (DRAWS_FILE,),
     "compare": (COMPARISON_FILE, COMPARISON_SUMMARY_FILE),
 }
+# The option that leaves out figures.
+NO_FIGURES = "--no-figures"
 
 
 @dataclass(frozen=True)
@@ -155,70 +153,59 @@ def make_plan(
     A directory that holds such a run already says which space and algorithm are used. Every point
     of a sweep is planned as if it were alone. Raises InputError for what cannot be done.
     """
-    refuse_command(command, recipe)
     grid = recipe.points()
-    for _, asked in grid:
-        refuse_too_large_data(asked.task)
-    if not recipe.sweep:
-        plan = plan_with_data(command, recipe, directory, *FittedData.of(recipe).fit(recipe))
-        return replace(plan, figures=figures)
+    refuse_command(command, recipe, grid)
     refuse_equal_directories([label for label, _ in grid])
-    first = grid[0][1]
-    points: dict[str, Plan] = {}
+    for _, asked in grid:
+        require_memory(parts_before_data(asked.task))
+    planned: dict[str, Plan] = {}
     for members in points_by_data(grid):
         # Of all data that are made those of the first point alone are held until the end.
-        data = FittedData.of(members[0][1])
-        if members[0][1] is first:
-            task, eigenvalue = data.fit(first)
+        data = SharedData(make_data(members[0][1]))
         for label, asked in members:
-            folder = directory and point_directory(directory, label)
-            point = plan_with_data(command, asked, folder, *data.fit(asked))
-            refuse_begun_otherwise(point)
-            if not shares_data(asked, first):
-                point = replace(point, task=task, own_data=True)
-            points[label] = replace(point, label=label, figures=figures)
-    planned = tuple(points[label] for label, _ in grid)
-    largest = max((point.arrays for point in planned), key=peak_bytes)
-    sizes = Sizes.of(first, task, eigenvalue)
-    whole = Plan(command, recipe, recipe, directory, task, sizes, None, largest)
-    return replace(whole, figures=figures, points=planned)
+            folder = directory
+            if label and directory is not None:
+                folder = point_directory(directory, label)
+            point = plan_with_data(command, asked, folder, *data.fitted(asked))
+            planned[label] = replace(point, label=label, figures=figures)
+            first = next(iter(planned.values()))
+            if label:
+                refuse_begun_otherwise(point)
+            if not shares_data(asked, first.asked):
+                planned[label] = replace(planned[label], task=first.task, own_data=True)
+    if not recipe.sweep:
+        return first
+    points = tuple(planned[label] for label, _ in grid)
+    largest = max((point.arrays for point in points), key=peak_bytes)
+    whole = Plan(command, recipe, recipe, directory, first.task, first.sizes, None, largest)
+    return replace(whole, figures=figures, points=points)
 
 
-@dataclass
-class FittedData:
+@dataclass(frozen=True)
+class SharedData:
     """Data of one or several recipes, each with the heads that its network keeps.
 
-    Recipes whose networks keep the same heads share the arrays; each is checked as if alone.
-
-    checked      the networks that fit, as JSON
-    fitted       the data with their heads, by what decides these
-    eigenvalues  the leading eigenvalue of each of them
+    known   data with their heads, and their leading eigenvalue, by what is checked: the network
+    shared  the same by what decides them; the networks that keep the same heads share the arrays
     """
 
     data: Task
-    checked: set[str] = field(default_factory=set)
-    fitted: dict[tuple, Task] = field(default_factory=dict)
-    eigenvalues: dict[tuple, float] = field(default_factory=dict)
+    known: dict[str, tuple[Task, float | None]] = field(default_factory=dict)
+    shared: dict[tuple, tuple[Task, float | None]] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, recipe: Recipe) -> "FittedData":
-        """The data that a recipe asks for. Raises InputError where they cannot be used."""
-        return cls(make_data(recipe))
-
-    def fit(self, recipe: Recipe) -> tuple[Task, float]:
+    def fitted(self, recipe: Recipe) -> tuple[Task, float | None]:
         """The data for a recipe, and their leading eigenvalue; InputError where they do not fit."""
         network, labelled = recipe.network, recipe.task.labels == "teacher"
         parts: dict[str, Any] = {"network": True, "theory": {"subnetworks"}}
         asked = recipe.model_dump_json(include=parts | ({"posterior": True} if labelled else {}))
-        key = network.heads, network.hypernetwork, network.readout, labelled and asked
-        if asked not in self.checked:
-            self.fitted.setdefault(key, fit_labelled_task(self.data, recipe))
-            self.checked.add(asked)
-        task = self.fitted[key]
-        refuse_too_large(recipe, task)
-        if key not in self.eigenvalues:
-            self.eigenvalues[key] = leading_eigenvalue(task, network.readout)
-        return task, self.eigenvalues[key]
+        if asked not in self.known:
+            task = fit_labelled_task(self.data, recipe)
+            of_heads = network.heads, network.hypernetwork, network.readout
+            key = *of_heads, recipe.has_theory, labelled and asked
+            if key not in self.shared:
+                self.shared[key] = task, leading_eigenvalue(task, recipe)
+            self.known[asked] = self.shared[key]
+        return self.known[asked]
 
 
 def points_by_data(grid: Sequence[tuple[str, Recipe]]) -> list[list[tuple[str, Recipe]]]:
@@ -236,29 +223,27 @@ def plan_with_data(
     directory: Path | None,
     task: Task,
     eigenvalue: float | None = None,
-    recorded: Manifest | None = None,
+    more: Sequence[Part] = (),
 ) -> Plan:
-    """Plan one run with its data.
+    """Plan one run with its data, and refuse what exceeds the memory.
 
-    eigenvalue  `leading_eigenvalue` of the data, computed where it is not given
-    recorded    manifest that says what was chosen earlier, by default that of the directory
+    eigenvalue  `leading_eigenvalue` of the data, computed where it is needed and not given
+    more        arrays that are held beside those of the command
     """
-    if eigenvalue is None:
-        eigenvalue = leading_eigenvalue(task, recipe.network.readout)
+    method, filled, sampled = None, recipe, command != "solve"
+    if eigenvalue is None and sampled:
+        eigenvalue = leading_eigenvalue(task, recipe)
     sizes = Sizes.of(recipe, task, eigenvalue)
     refuse_infinite_kernel(recipe, task, sizes.architecture)
-    method, filled = None, recipe
-    if command in ("run", "sample"):
-        if recorded is None:
-            recorded = Manifest() if directory is None else read_manifest(directory)
+    if sampled:
         method = choose_method(recipe, sizes)
-        if recorded.choice is not None:
-            method = SamplingMethod(**recorded.choice)
+        recorded = None if directory is None else read_manifest(directory).choice
+        if recorded is not None:
+            method = SamplingMethod(**recorded)
         filled = method.applied_to(recipe)
         refuse_missing_draws(filled.sampler, sizes.architecture.weight_count)
         refuse_too_many_coordinates(filled, sizes)
-    arrays = tuple(memory_parts(filled, task, sizes, method is not None))
-    refuse_what_does_not_fit(arrays)
+    arrays = require_memory([*memory_parts(filled, task, sizes, sampled), *more])
     return Plan(command, recipe, filled, directory, task, sizes, method, arrays)
 
 
@@ -283,12 +268,12 @@ def shares_data(recipe: Recipe, other: Recipe) -> bool:
 # --- refusals
 
 
-def refuse_command(command: str, recipe: Recipe) -> None:
+def refuse_command(command: str, recipe: Recipe, grid: Sequence[tuple[str, Recipe]]) -> None:
     """Raise InputError where a command leaves nothing to be done, or cannot choose what."""
     if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
         remedy = "use `run`: theory chooses what is sampled"
         raise InputError("sampler.points", "selected", remedy)
-    for _, asked in recipe.points() if command != "sample" else ():
+    for _, asked in grid if command != "sample" else ():
         if asked.is_solved:
             refuse_own_priors(asked.sampler.space)
         elif command == "solve":
@@ -315,42 +300,3 @@ def refuse_too_many_coordinates(recipe: Recipe, sizes: Sizes) -> None:
     """Raise InputError where the evidence would need too large a Hessian."""
     if recipe.has_theory:
         refuse_evidence(recipe.sampler, sizes.architecture.bartlett_coordinate_count)
-
-
-# --- the first line of a command, and its last where it is interrupted
-
-
-MADE = {
-    "run": "theory, sampling, comparison, figures, report",
-    "solve": "theory",
-    "sample": "sampling",
-    "train": "training",
-}
-# Leaves out the figures of a command, and of what resumes it.
-NO_FIGURES = "--no-figures"
-# What `resume` goes on with; every other command is given once more.
-RESUMABLE = (*MADE, "resume")
-
-
-def first_line(command: str, recipe: Recipe | TrainingRecipe, figures: bool = True) -> str:
-    """Return one line about what a command does with a recipe, with or without figures."""
-    swept = isinstance(recipe, Recipe) and recipe.sweep
-    points = f" at {math.prod(map(len, recipe.sweep.values()))} points" if swept else ""
-    made = MADE[command] if figures else MADE[command].replace("figures, ", "")
-    return f"{command} {recipe.name}{points}: {made}"
-
-
-def resume_hint(command: str, words: Sequence[str], directory: Path | None) -> str:
-    """The directory of what was interrupted, and the command that goes on with it.
-
-    words: the command as it was given.
-    """
-    again = shlex.join(words)
-    if directory is None:
-        return f"to do it again: {again}"
-    if not (directory / MANIFEST_FILE).is_file():
-        return f"nothing was begun; to do it again: {again}"
-    if command in RESUMABLE:
-        without = [word for word in words if word == NO_FIGURES]
-        again = shlex.join([words[0], "resume", str(directory), *without])
-    return f"what is done is in {directory}; to go on: {again}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sampler.attention.layers import lowest_layers, mlp_shapes
-from sampler.data.split import StreamedSplit, attended_by_numpy
+from sampler.data.split import HELD_BYTES, StreamedSplit, attended_by_numpy
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.collected_draws import evenly_spaced
@@ -16,7 +16,8 @@ from sampler.settings.recipe import Recipe
 from theory.architecture import Architecture
 from theory.size_limits import STORED_TRAINING_BYTES, stored_bytes
 
-# Examples that the stiffness of all of them is estimated from.
+# Examples that the stiffness of all of them is estimated from, fewer where their attended inputs
+# would take more than `HELD_BYTES`.
 MOST_EXAMPLES = 400
 
 
@@ -39,8 +40,8 @@ class Sizes:
     added: int = 0
 
     @classmethod
-    def of(cls, recipe: Recipe, task: Task, eigenvalue: float = math.nan) -> "Sizes":
-        """Sizes for a recipe and its task; `eigenvalue` is that of `leading_eigenvalue`.
+    def of(cls, recipe: Recipe, task: Task, eigenvalue: float | None = None) -> "Sizes":
+        """Sizes for a recipe and its task; `eigenvalue` is that of `leading_eigenvalue`, if known.
 
         In the limit of infinite width the eigenvalues of K are those of the Gram matrix, times
         σ_0² … σ_a².
@@ -52,7 +53,7 @@ class Sizes:
         scale = math.prod(architecture.variances) / recipe.posterior.temperature
         mlp = mlp_shapes(recipe.network.mlp, architecture.widths, task.pairs)
         added = sum(map(math.prod, mlp.values()))
-        stiffness = eigenvalue * scale
+        stiffness = math.nan if eigenvalue is None else eigenvalue * scale
         sizes = cls(architecture, examples, task.test.examples, stiffness, added=added)
         if task.learned is None:
             return sizes
@@ -126,20 +127,24 @@ def narrowness(architecture: Architecture) -> float:
     )
 
 
-def leading_eigenvalue(task: Task, readout: str) -> float:
+def leading_eigenvalue(task: Task, recipe: Recipe) -> float | None:
     """Largest eigenvalue of the Gram matrix Σ_π ξ^π(x)·ξ^π(x')/(D Π) of all training examples.
 
     Estimated from some of them, evenly spaced where all are held and the first ones where they are
-    not: it grows with their number. NaN where the matrix overflows.
+    not: it grows with their number. NaN where the matrix overflows; None where there is no theory,
+    and nothing is chosen by it.
     """
+    if not recipe.has_theory:
+        return None
     split, examples = task.train, task.train.examples
-    if isinstance(split, StreamedSplit):
-        blocks = split.blocks()
-    else:
-        blocks = iter([split.part(evenly_spaced(examples, MOST_EXAMPLES))])
+    of_one = math.prod(task.heads) * max(task.channels, split.tokens or 0)
+    most = min(MOST_EXAMPLES, examples, max(1, HELD_BYTES // (8 * of_one)))
+    blocks = split.blocks() if isinstance(split, StreamedSplit) else iter([split])
     rows: list[np.ndarray] = []
-    while sum(map(len, rows)) < min(MOST_EXAMPLES, examples):
-        attended = attended_by_numpy(next(blocks), readout, task.pairs)
+    while sum(map(len, rows)) < most:
+        block = next(blocks)
+        some = block.part(evenly_spaced(block.examples, most))
+        attended = attended_by_numpy(some, recipe.network.readout, task.pairs)
         rows.append(attended.reshape(len(attended), -1))
     flat = np.concatenate(rows)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -50,10 +50,6 @@ MOST_ROWS = 15
 DROPPED = {LEADING: 0, NEXT: 0, SAMPLED: 0, INFINITE: 1000, TUNED: 1001}
 # Behind the name of a column whose numbers have both errors.
 BOTH_ERRORS = "± MCSE ± test set"
-OTHER_ACCURACIES = {
-    "accuracy_trained": "network trained by gradient descent",
-    "accuracy_nearest_neighbour": "nearest neighbour in pixels",
-}
 # Quantities that are shown element by element: titles and captions.
 ELEMENTS = {
     "order_parameter": (
@@ -242,9 +238,9 @@ def other_accuracies_table(run: RunResults) -> Table:
     if run.theory is not None and "accuracy_of_sub_network" in run.theory:
         limits = run.theory["accuracy_of_sub_network"].to_series()
         rows += [[f"infinite width, only {name}", percent(value)] for name, value in limits.items()]
-    for name, label in OTHER_ACCURACIES.items():
-        if run.theory is not None and name in run.theory:
-            rows.append([label, percent(float(run.theory[name]))])
+    if run.theory is not None and "accuracy_trained" in run.theory:
+        value = percent(float(run.theory["accuracy_trained"]))
+        rows.append(["network trained by gradient descent", value])
     return Table("Others", ("predictor", "accuracy"), rows)
 
 

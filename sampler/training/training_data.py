@@ -16,16 +16,13 @@ from sampler.data.episodes import (
     UNKNOWN,
     Examples,
     draw_episodes,
-    draw_run_episodes,
     episode_inputs,
-    nearest_neighbour,
     normalised_patches,
     position_table,
 )
-from sampler.data.image_files import ARCHIVE, Drawings, read_all_runs
-from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, nearest_class, targets_of
-from sampler.data.one_shot import CharacterSplits, omniglot_folder, refuse_shared_drawings
-from sampler.errors import InputError
+from sampler.data.image_files import Drawings
+from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits
+from sampler.data.one_shot import CharacterSplits
 from sampler.settings.recipe import TrainingRecipe
 from sampler.streams import Stream, stream
 from sampler.transformer.forward_pass import transformer_outputs
@@ -119,41 +116,17 @@ class EpisodeData(LearningData):
         count = BLOCK * self.recipe.training.batch
         return draw_episodes(self.splits.train, count, self.stream(Stream.BATCHES, number))
 
-    def judged(self, model: TrainedTransformer) -> dict[str, dict]:
-        """Measure accuracies, also on Omniglot's one-shot runs where they lie beside its files."""
-        task, by_split = self.recipe.task, super().judged(model)
-        if task.images == "omniglot" and (omniglot_folder(task) / ARCHIVE).is_file():
-            by_split["all_runs"] = self.judge_runs(model)
-        return by_split
-
     def judge(self, model: TrainedTransformer, name: str) -> dict:
         drawings = getattr(self.splits, name)
         generator = self.stream(Stream.EVALUATION, SPLITS.index(name))
         count = self.recipe.training.evaluation_examples
-        entry = self.judge_episodes(model, drawings, draw_episodes(drawings, count, generator))
-        return {"characters": drawings.characters} | entry
-
-    def judge_runs(self, model: TrainedTransformer) -> dict:
-        """Judge the ready-made episodes; say why not where they hold drawings of the training."""
-        try:
-            drawings, candidates = read_all_runs(omniglot_folder(self.recipe.task))
-            count = min(self.recipe.training.evaluation_examples, len(candidates))
-            episodes = draw_run_episodes(candidates, count, self.stream(Stream.EVALUATION, 3))
-            refuse_shared_drawings(self.splits.train, drawings, "task.folder", ARCHIVE)
-        except InputError as problem:
-            return {"left_out": str(problem)}
-        return {"characters": None} | self.judge_episodes(model, drawings, episodes)
-
-    def judge_episodes(
-        self, model: TrainedTransformer, drawings: Drawings, episodes: Examples
-    ) -> dict:
+        episodes = draw_episodes(drawings, count, generator)
         table = self.table_of(drawings)
         predictions = predict_examples(model.parameters, table, episodes, model.network)
-        nearest = nearest_neighbour(drawings, episodes)
         return {
+            "characters": drawings.characters,
             "episodes": episodes.examples,
             "network": accuracy_with_error(predictions, episodes.targets),
-            "nearest_neighbour": accuracy_with_error(nearest, episodes.targets),
         }
 
 
@@ -189,12 +162,9 @@ class ClassifiedData(LearningData):
     def judge(self, model: TrainedTransformer, name: str) -> dict:
         split = getattr(self.splits, name)
         predictions = predict_examples(model.parameters, *tabled(split), model.network)
-        nearest = nearest_class(split.inputs, self.splits.train, leave_out=name == "train")
-        by_neighbour = targets_of(nearest, len(self.splits.names))
         return {
             "examples": split.examples,
             "network": accuracy_with_error(predictions, split.targets),
-            "nearest_neighbour": accuracy_with_error(by_neighbour, split.targets),
         }
 
 
@@ -255,16 +225,10 @@ def training_summary(model: TrainedTransformer, data: LearningData) -> dict:
 def summary_text(summary: dict) -> str:
     """Write the accuracies as a table in plain text."""
     kinds = ", ".join(sorted({kind for of_layer in summary["form"] for kind in of_layer}))
-    judged = [of for of in ("network", "nearest_neighbour") if of in summary["splits"]["train"]]
-    names = " | ".join(judged).replace("_", " ")
-    first = f"attention: {kinds}", f"step {summary['step']}, accuracy ± binomial error: {names}"
+    first = f"attention: {kinds}", f"step {summary['step']}, accuracy ± binomial error"
 
-    def text(split: dict) -> str:
-        if "left_out" in split:
-            return f"left out: {split['left_out']}"
-        return " | ".join(
-            f"{split[of]['accuracy']:.3f} ± {split[of]['error']:.3f}" for of in judged
-        )
+    def text(of: dict) -> str:
+        return f"{of['accuracy']:.3f} ± {of['error']:.3f}"
 
-    lines = (f"  {name:<11} {text(split)}" for name, split in summary["splits"].items())
+    lines = (f"  {name:<11} {text(split['network'])}" for name, split in summary["splits"].items())
     return "\n".join([*first, *lines])

@@ -25,7 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.one_shot.task import draw_task
+from runs.studies.one_shot.task import draw_task, right_by_pixels
 from runs.studies.study import RUNS, Study, estimate, mean_over
 from runs.studies.which_heads.mathematics import numbers_of_theory, rank_correlation
 from sampler.cli import main
@@ -39,6 +39,7 @@ from theory import (
     solve_saddle_point,
 )
 
+OMNIGLOT = RUNS / "omniglot"
 HEADS = {"A": (4, 4), "F": (3, 3, 3)}  # and of those that follow in the alphabet
 STEPS = {(4, 4): 15_000, (3, 3, 3): 6_000}
 NAMES, FEW_PATHS, SAMPLED = "ABCDEFGH", "ABCDE", "AB"
@@ -51,7 +52,6 @@ WIDTHS = (10, 100, 1000)
 CLOTHES = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
 OTHER_SETS = {
     "characters": "characters",
-    "one-shot runs": "all_runs",
     "digits": "digits",
     "clothes": CLOTHES,
 }
@@ -59,7 +59,6 @@ OTHER_SETS = {
 FIGURES = {
     "order_parameter_trained": "order_parameter",
     "kernel_alignment": "alignment",
-    "network": "network",
     "head_scores": "head_scores",
     "pruning": "pruning",
 }
@@ -94,7 +93,7 @@ def examples_of(name: str) -> int:
 def task_and_network(name: str, **settings):
     """Episodes with attention of a training, and the network of N = 10 at the equal temperature."""
     task = sampler.one_shot_task(
-        str(trained(name)), folder=str(RUNS / "omniglot"), examples_train=examples_of(name),
+        str(trained(name)), folder=str(OMNIGLOT), examples_train=examples_of(name),
         examples_validation=1000, examples_test=1000, **settings,
     )  # fmt: skip
     return task, sampler.make_network(widths=10, temperature=EQUAL, readout="mean")
@@ -162,7 +161,7 @@ def other_sets(name: str, factor: np.ndarray) -> dict[str, dict]:
             "theory": right(problem, factor, EQUAL)[1],
             "infinite": of_infinite_width(problem)["accuracy"],
             "trained": share_right(outputs, problem.labels_test),
-            "pixels": share_right(problem.nearest_neighbour, problem.labels_test),
+            "pixels": right_by_pixels(trained(name), OMNIGLOT, setting),
         }
     return found
 
@@ -191,7 +190,7 @@ def solved_run(name: str, folder: Path) -> Path:
     place = folder / name
     settings = {
         "task.model": json.dumps(str(trained(name))),
-        "task.folder": json.dumps(str(RUNS / "omniglot")),
+        "task.folder": json.dumps(str(OMNIGLOT)),
         "task.examples_train": examples_of(name),
         "sweep": {},
         "network.widths": 10,
@@ -266,7 +265,7 @@ def measure(name: str, folder: Path) -> dict:
         "trained": summary["splits"]["test"]["network"]["accuracy"],
         "widths": widths,
         "same episodes": share_right(outputs, problem.labels_test),
-        "pixels on them": share_right(problem.nearest_neighbour, problem.labels_test),
+        "pixels on them": right_by_pixels(trained(name), OMNIGLOT),
         "cosine with the trained": cosine(overlap, problem.trained.overlap()),
         "gain": {
             how: 100 * (widths["10"][key] - widths["infinite"][key])
@@ -408,7 +407,7 @@ def run() -> None:
         write_tables(study, numbers)
     with style.figure_style():
         study.draw(draw(found, numbers.get("4·4")), "trainings")
-        study.draw(draw_task(trained(next(iter(found))), RUNS / "omniglot"), "task")
+        study.draw(draw_task(trained(next(iter(found))), OMNIGLOT), "task")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The images of two training episodes of one-shot classification, and the inputs made of them."""
+"""The images of one-shot episodes: two of training with the inputs made of them; pixels alone."""
 
 from pathlib import Path
 
@@ -7,7 +7,12 @@ from matplotlib.figure import Figure
 
 import sampler
 from sampler.data.episodes import draw_episodes
-from sampler.data.one_shot import read_drawings, split_characters
+from sampler.data.one_shot import (
+    OneShotSection,
+    read_drawings,
+    split_characters,
+    tested_drawings,
+)
 from sampler.presentation import style
 from sampler.streams import Stream, stream
 from sampler.transformer.trained_transformer import read_model
@@ -43,3 +48,20 @@ def draw_task(model: Path, omniglot: Path) -> Figure:
     panels[0].set_ylabel("channel")
     style.colour_bar(lower, matrix, list(panels), "inputs $x_0$", extend="both")
     return figure
+
+
+def right_by_pixels(model: Path, omniglot: Path, test: str = "characters") -> float:
+    """Share of test episodes whose query is nearer, in pixels, to the support of its character."""
+    settings = OneShotSection(kind="one_shot", model=str(model), test=test, seed=SEED)
+    images = read_model(model).recipe.task.model_copy(update={"folder": str(omniglot)})
+    drawings = tested_drawings(settings, split_characters(read_drawings(images), images))
+    generator = stream(settings.seed, Stream.TEST)
+    episodes = draw_episodes(drawings, settings.examples_test, generator)
+    shown, labels = episodes.places
+    pixels = drawings.images.reshape(len(drawings.images), -1)
+    first, second = (
+        np.square(pixels[shown[:, support]] - pixels[shown[:, 2]]).sum(axis=1, dtype=np.float64)
+        for support in range(2)
+    )
+    nearest = (2.0 * labels[:, 0] - 1.0) * np.sign(second - first)
+    return float(np.mean(nearest == episodes.targets))

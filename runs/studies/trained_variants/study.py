@@ -19,10 +19,11 @@ package aeon, in aeon/datasets/data, the vowels stretched to 25 time steps. At m
 """
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
@@ -36,16 +37,10 @@ from sampler.data.time_series import LabelledSeries, read_series_splits
 from sampler.presentation import style
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import Training
-from sampler.streams import Stream
-from sampler.training.steps import make_optimiser, make_step
-from sampler.training.training_data import (
-    BLOCK,
-    Examples,
-    LearningData,
-    learning_data,
-)
+from sampler.training.steps import initial_state, train
+from sampler.training.training_data import learning_data
 from sampler.transformer.forward_pass import transformer_outputs
-from sampler.transformer.trained_transformer import Transformer, draw_parameters, frozen_attention
+from sampler.transformer.trained_transformer import Transformer, frozen_attention
 from theory import off_diagonal_share, participation_ratio
 
 # What figure and numbers of a problem are called.
@@ -60,9 +55,12 @@ FORMS = {
     "SH": (tuple(ScaledHeads(scale=scale) for scale in SCALES),) * 2,
     "BN + SH": (tuple(ScaledHeads(scale=scale, beta=1.0) for scale in SCALES),) * 2,
 }
-# Squared error, the mean over examples and outputs; the first level is met before any step.
-LEVELS = (np.inf, 0.02, 0.001)
-SIZE = {"widths": 32, "key_size": 16, "batch": 1000, "learning_rate": 2e-3}
+# Squared error, the mean over examples and outputs, in a step; None is before training.
+LEVELS = (None, 0.02, 0.001)
+SIZE = {
+    "widths": 32, "key_size": 16, "batch": 1000, "learning_rate": 2e-3, "schedule": "constant",
+    "validation_every": 1,
+}  # fmt: skip
 TEMPERATURE, THEORY_WIDTH = 0.01, 10
 
 
@@ -102,16 +100,6 @@ def labelled_series(problem: Problem, seed: int) -> tuple[Labelled, Labelled]:
     )
 
 
-def batches(data: LearningData) -> Iterator[Examples]:
-    """The examples of one step after the other."""
-    number = 0
-    while True:
-        block = data.block(number)
-        size = block.examples // BLOCK
-        yield from (block.part(step * size, (step + 1) * size) for step in range(BLOCK))
-        number += 1
-
-
 def cosines(values: np.ndarray) -> float:
     """Mean cosine of two heads, over pairs and examples, of [example, head, row, column]."""
     flat = values.reshape(*values.shape[:2], -1)
@@ -148,32 +136,31 @@ def correct(said: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return (said.argmax(axis=1) == targets.argmax(axis=1)).astype(float)
 
 
-def train(name: str, problem: Problem, seed: int, learned: Labelled):
-    """Steps, loss and weights where training first comes to each level."""
-    settings = Training(
-        heads=(4, 4), form=FORMS[name], schedule="constant", steps=problem.steps, seed=seed, **SIZE
-    )
-    section = problem.section(seed)
-    recipe = TrainingRecipe(name=problem.name, task=section, training=settings)
-    data = learning_data(recipe, read_series_splits(section))
-    network = Transformer.of(recipe, data.channels, data.outputs)
-    parameters = draw_parameters(network, seed, Stream.PARAMETERS)
+def trained_to_levels(name: str, problem: Problem, seed: int, learned: Labelled):
+    """Steps, loss and weights before training, and where its loss first falls below each level."""
+
+    def recipe(level: float | None) -> TrainingRecipe:
+        settings = Training(
+            heads=(4, 4), form=FORMS[name], steps=problem.steps, seed=seed, until_loss=level, **SIZE
+        )
+        return TrainingRecipe(name=problem.name, task=problem.section(seed), training=settings)
+
+    data = learning_data(recipe(None), read_series_splits(problem.section(seed)))
+    state = initial_state(recipe(None), data)
+    network = Transformer.of(recipe(None), data.channels, data.outputs)
     if name == SHARP:
-        like = Training(heads=settings.heads, form=FORMS["BN"]).variants
-        begun = [cosines(one) for one in frozen_attention(parameters, learned.inputs, like)]
+        like = Training(heads=network.heads, form=FORMS["BN"]).variants
+        begun = [cosines(one) for one in frozen_attention(state.best, learned.inputs, like)]
         wanted = float(np.mean(begun))
-        parameters = sharpened(parameters, learned.inputs, settings.variants, wanted)
-    optimiser = make_optimiser(settings)
-    advance = make_step(optimiser, data.table, network)
-    state, steps, following = optimiser.init(parameters), 0, batches(data)
+        sharp = sharpened(state.best, learned.inputs, network.variants, wanted)
+        state = replace(state, parameters=jax.tree.map(jnp.asarray, sharp))
     for level in LEVELS:
-        while True:
-            after, state_after, loss = advance(parameters, state, next(following))
-            if np.isinf(level) or float(loss) < level or steps == problem.steps:
-                break
-            parameters, state, steps = after, state_after, steps + 1
-        exact = {key: np.asarray(value, np.float64) for key, value in parameters.items()}
-        yield {"steps": steps, "loss": float(loss)}, exact, network
+        row = {"steps": 0}
+        if level is not None:
+            state = train(recipe(level), data, state, lambda _: None)
+            row = {"steps": state.step, "loss": state.curve[-1]["training_loss"]}
+        exact = {key: np.asarray(value, np.float64) for key, value in state.parameters.items()}
+        yield row, exact, network
 
 
 def of_theory(learned: Labelled, unseen: Labelled, attention: dict[str, list]) -> dict[str, float]:
@@ -206,7 +193,7 @@ def measure(name: str, problem: Problem, seed: int) -> dict:
     """A row of numbers at each level, and which unseen examples are right at the last."""
     learned, unseen = labelled_series(problem, seed)
     rows = []
-    for row, weights, network in train(name, problem, seed, learned):
+    for row, weights, network in trained_to_levels(name, problem, seed, learned):
         attention = frozen_attention(weights, unseen.inputs, network.variants)
         distances = HeadDistances.of(attention, unseen.inputs)
         outputs = [np.swapaxes(one, 2, 3) @ unseen.inputs[:, None] for one in attention]
@@ -242,9 +229,9 @@ def accuracy_of_means(problem: Problem, seed: int) -> float:
 Trainings = dict[str, list[dict]]
 
 
-def when(level: float) -> str:
+def when(level: float | None) -> str:
     """When heads were measured."""
-    return "before training" if np.isinf(level) else f"squared error {level}"
+    return "before training" if level is None else f"squared error {level}"
 
 
 def values_of(trainings: Trainings, name: str, measure: str, place: int) -> np.ndarray:

@@ -1,14 +1,12 @@
 """The table of the theory: evidences, what a failed search leaves, and trained columns."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.stats
 
 from sampler.analysis.predictors import INFINITE, LEADING, predicted
-from sampler.analysis.theory_table import evidence_at, theory_table, trained_columns
-from tests.small import TEST, signs, small_problem
+from sampler.analysis.theory_table import evidence_at, theory_table
+from tests.small import signs, small_problem
 from theory import OrderParameters, solve_saddle_point
 
 
@@ -44,12 +42,3 @@ def test_a_search_that_failed_leaves_no_prediction(rng):
         assert predicted(table, name, LEADING) is None, name
     for name in of_infinite_width:
         assert np.isfinite(predicted(table, name, INFINITE)).all(), name
-
-
-def test_the_nearest_neighbour_is_right_where_it_has_the_label(rng):
-    labels = np.array([1.0, 1.0, -1.0, -1.0, 1.0])[:, None]
-    assert len(labels) == TEST
-    # right, wrong, right, a tie, a tie
-    nearest = np.array([1.0, -1.0, -1.0, 0.0, 0.0])
-    problem = replace(small_problem(rng, labels_test=labels), nearest_neighbour=nearest)
-    assert trained_columns(problem)["accuracy_nearest_neighbour"] == ((), (2 + 2 / 2) / 5)

@@ -17,7 +17,7 @@ from sampler.network import network_outputs
 from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe, TrainingRecipe, load_recipe
 from sampler.transformer.trained_transformer import read_model, theory_weights
-from tests.pictures import write_all_runs, write_labelled, write_omniglot
+from tests.pictures import write_labelled, write_omniglot
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training, write_untrained
 
 # A layer each of scaled heads and of everything else, for heads = [2, 2].
@@ -124,22 +124,10 @@ def test_splits_are_drawn_independently_of_each_others_size(folder):
     assert not np.array_equal(task.test.inputs, seeded.test.inputs)
 
 
-def test_some_characters_of_the_other_images(folder, rng):
-    write_labelled(folder / "three.npz", rng, characters=3)
-    chosen = build_task(load(folder, "task.test=three.npz", 'task.test_characters=["0", "2"]'))
-    with np.load(folder / "three.npz") as stored:
-        kept = stored["labels"] != 1
-        np.savez(folder / "two.npz", images=stored["images"][kept], labels=stored["labels"][kept])
-    alone = build_task(load(folder, "task.test=two.npz"))
-    assert np.array_equal(chosen.test.inputs, alone.test.inputs)
-
-
 @pytest.mark.parametrize(
     ("setting", "field"),
     [
-        ('task.test_characters=["3"]', "task.test_characters"),
         ("task.model=nowhere", "task.model"),
-        ("task.test=all_runs", "task.folder"),
         ("task.test=pictures.npz", "task.test"),
         ("task.examples_validation=1", "task.examples_validation"),
         ("network.widths=[3, 4]", "network.widths"),
@@ -153,24 +141,20 @@ def test_what_cannot_be_used_is_refused(folder, setting, field):
 
 @pytest.mark.heavy
 def test_omniglot_in_a_folder_that_moved(tmp_path):
-    """Training from zip files, judged on the one-shot runs too; the folder then moves."""
+    """Training from zip files; the folder then moves."""
     files = tmp_path / "files"
     files.mkdir()
     alphabets = {"Greek": 3, "Latin": 3, "Korean": 3}
     write_omniglot(files / "images_background_small1.zip", alphabets)
-    write_all_runs(files / "all_runs.zip")
     recipe = tmp_path / "train.toml"
     images = 'images = "omniglot"\nfolder = "files"\ncharacters_test = ["Korean"]'
     text = TINY.replace('images = "pictures.npz"', images).replace("130", "2")
     recipe.write_text(text.replace("fraction_test = 0.25\n", ""))
     assert main(["train", str(recipe), "--out", str(tmp_path / "model")]) == ExitCode.OK
     summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
-    assert summary["splits"]["all_runs"]["episodes"] == 60
     assert summary["splits"]["test"]["characters"] == 3
     files.rename(tmp_path / "elsewhere")
     (tmp_path / "analysis.toml").write_text(ANALYSIS)
     with pytest.raises(InputError, match=r"^task\.folder = "):
         build_task(load(tmp_path))
-    for test in ("characters", "all_runs"):
-        task = build_task(load(tmp_path, "task.folder=elsewhere", f"task.test={test}"))
-        assert task.test.examples == 8
+    assert build_task(load(tmp_path, "task.folder=elsewhere")).test.examples == 8

@@ -13,7 +13,7 @@ from sampler.data.time_series import LabelledSeries, read_series_splits
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.transformer.trained_transformer import read_model
-from tests.pictures import write_all_runs, write_labelled
+from tests.pictures import write_labelled
 from tests.sampler.data.test_arrays import arrays
 from tests.sampler.data.test_series_files import make_series, ts_text
 from tests.training_recipes import TINY, write_untrained
@@ -65,11 +65,6 @@ def other_pictures(folder: Path) -> dict:
     return {**model_of_episodes(folder), "test": str(other)}
 
 
-def one_shot_runs(folder: Path) -> dict:
-    write_all_runs(folder / "all_runs.zip")
-    return {**model_of_episodes(folder), "test": "all_runs", "folder": str(folder)}
-
-
 # Kind and source → the settings of a task with splits of equal sizes.
 SOURCES = {
     ("markov_chain", "drawn"): lambda folder: SIZES,
@@ -80,7 +75,6 @@ SOURCES = {
     ("arrays", "file"): file_of_arrays,
     ("one_shot", "characters"): model_of_episodes,
     ("one_shot", "other pictures"): other_pictures,
-    ("one_shot", "all runs"): one_shot_runs,
 }
 
 
@@ -111,11 +105,7 @@ def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
 
 
 # Kinds and sources whose sizes are settings.
-SIZED = [
-    pytest.param(*key, marks=[pytest.mark.heavy] if key[1] == "all runs" else [])
-    for key in SOURCES
-    if key not in {("time_series", "archive"), ("arrays", "file")}
-]
+SIZED = [key for key in SOURCES if key not in {("time_series", "archive"), ("arrays", "file")}]
 # Examples are taken from a pool in an order, so that fewer of them are the first of more.
 FROM_A_POOL = {("digits", "drawings")}
 NAMES = ("train", "test", "validation")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -72,6 +73,22 @@ def test_what_does_not_fit_is_refused_with_sizes_and_remedy(load, monkeypatch):
         planned(recipe)
     assert refused.value.field == "memory"
     assert refused.value.remedy.endswith(large.remedy)
+
+
+def test_paths_of_a_network_without_a_theory_take_no_memory(load):
+    """Of eight layers of eight heads there are 16.7 million; the network follows tokens."""
+    recipe, _ = load("network.values=relu")
+    heads = (("good", "random") * 4,) * 8
+    attention = recipe.attention.model_copy(update={"heads": heads})
+    deep = recipe.model_copy(update={"attention": attention})
+    tracemalloc.start()
+    try:
+        plan = planned(deep)
+        assert plan.sizes.architecture.path_count == 8**8
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+        assert memory.peak_bytes(plan.arrays) - memory.BASE_BYTES < 64 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("command", ["check", "run"])

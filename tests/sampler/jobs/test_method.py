@@ -58,7 +58,7 @@ def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypat
     factor = OrderParameters.gp_limit(problem.architecture).factors[0]
     kernel = np.asarray(problem.energy.kernels.kernel(factor))[np.ix_(chosen, chosen)]
     expected = np.linalg.eigvalsh(kernel)[-1] / 0.2 * 6 / len(chosen)
-    sizes = Sizes.of(recipe, task, leading_eigenvalue(task, recipe.network.readout))
+    sizes = Sizes.of(recipe, task, leading_eigenvalue(task, recipe))
     assert sizes.stiffness == pytest.approx(expected, rel=1e-10)
 
 

@@ -27,6 +27,10 @@ features = 6
 heads = [["good", "uniform"], ["uniform"]]
 [network]
 widths = 3
+[sampler]
+chains = 1
+draws = 4
+weight_draws = 0
 [sweep]
 "network.widths" = [3, [3, 5, 4]]
 """
@@ -69,16 +73,17 @@ def test_the_weights_of_every_point_are_counted(checked):
 
 
 def test_memory_is_that_of_the_arrays(checked):
-    """Double precision: the data themselves, attended inputs of all paths, and the kernel."""
+    """Double precision: the data themselves, and two copies of attended inputs of all paths."""
     rows, every = rows_of(checked.split("Memory")[1]), sum(EXAMPLES)
     numbers = every * (TOKENS * CHANNELS + sum(HEADS) * TOKENS**2 + 1)
     expected = {
         "data": 8 * numbers / 2**10,
-        "attended inputs": 8 * every * int(np.prod(HEADS)) * CHANNELS / 2**10,
-        "kernel K and its inverse": 8 * EXAMPLES[0] ** 2,
+        "attended inputs": 2 * 8 * every * int(np.prod(HEADS)) * CHANNELS / 2**10,
     }
     for name, size in expected.items():
         assert numbers_in(rows[name][0])[0].shows(size), (name, rows[name])
+    # One GiB is that of the program.
+    assert numbers_in(rows["all, at the peak"][0])[0].shows(1.0)
 
 
 def test_seconds_of_stages_are_those_of_the_manifest():

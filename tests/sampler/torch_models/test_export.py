@@ -36,15 +36,13 @@ def test_labels_stay_with_their_inputs_piece_by_piece(model, tmp_path):
             np.testing.assert_array_equal(split.labels, labels.reshape(5, -1).numpy())
 
 
-@pytest.mark.parametrize(("suffix", "attended"), [("npz", None), ("h5", "mean")])
-def test_a_data_loader_gives_what_all_examples_at_once_give(model, suffix, attended, tmp_path):
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_batches_give_what_all_examples_at_once_give(model, suffix, tmp_path):
     train, test = examples(7), examples(3)
-    whole = read_arrays(
-        export_attention(tmp_path / "whole.npz", model, train=train, test=test, attended=attended)
-    )
+    whole = read_arrays(export_attention(tmp_path / "whole.npz", model, train=train, test=test))
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*train), batch_size=3)
     path = tmp_path / f"pieces.{suffix}"
-    export_attention(path, model, train=loader, test=test, attended=attended, batch_size=2)
+    export_attention(path, model, train=loader, test=test, batch_size=2)
     received = read_arrays(path)
     assert received.heads == whole.heads
     for split, expected in zip(received.splits, whole.splits, strict=True):
@@ -68,39 +66,16 @@ def test_heads_are_called_by_layer_and_number_where_some_are_left_out(model, tmp
     assert (part.test.attention[0][:, 2] == np.eye(TOKENS)).all()
 
 
-@pytest.mark.parametrize("readout", ["last", "mean"])
-def test_attended_inputs_in_double_precision(readout, tmp_path):
-    """By hand, head by head."""
-    model, inputs = family("encoder").model.double(), examples(3)[0].double()
-    path = export_attention(
-        tmp_path / "double.npz", model, train=(inputs, torch.ones(3)), test=(inputs, None),
-        attended=readout,
-    )  # fmt: skip
-    with np.load(path) as arrays:
-        received = arrays["attended_train"]
-    recorded = record_attention(model, inputs)
-    first, second = recorded.attention
-    read = np.eye(TOKENS)[-1] if readout == "last" else np.full(TOKENS, 1 / TOKENS)
-    for row in range(3):
-        for one in range(HEADS):
-            for two in range(HEADS):
-                weights = first[row, one] @ second[row, two] @ read
-                expected = recorded.inputs[row].T @ weights
-                path_number = one * HEADS + two
-                np.testing.assert_allclose(received[row, path_number], expected, atol=1e-13)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"path": "mine.txt"}, "path = "),
         ({"train": (examples(2)[0], torch.tensor([0, 1]))}, "labels_train = .*class numbers"),
-        ({"head_names": [["a", "b"], ["c"]]}, "head_names = "),
-        ({"attended": "middle"}, "attended = "),
         ({"batch_size": 0}, "batch_size = "),
         ({"train": iter([])}, r"train = \(no examples\)"),
         ({"test": (examples(1)[0], torch.tensor([torch.inf]))}, "labels_test = "),
         ({"test": (examples(1)[0], torch.ones(1, 2))}, "labels_test = "),
+        ({"test": [examples(2), examples(1, labels=False)]}, "labels_test = None"),
         ({"test": (examples(1)[0], None, torch.zeros(1))}, "test = .*pair"),
     ],
 )
@@ -113,16 +88,19 @@ def test_what_cannot_be_written_is_named_and_nothing_is_left(
     assert not list(tmp_path.iterdir())
 
 
-def test_more_paths_than_a_theory_can_have_are_not_written(tmp_path):
-    """Six layers of eight heads: refused before any path is followed; tokens are written."""
-    layer = torch.nn.TransformerEncoderLayer(16, 8, 8, dropout=0.0, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
-    settings = {"train": examples(4), "test": examples(4)}
-    path = tmp_path / "a.npz"
-    with pytest.raises(InputError, match="262,144 paths"):
-        export_attention(path, model, attended="last", **settings)
-    assert not path.exists()
-    assert read_arrays(export_attention(path, model, **settings)).heads == (8,) * 6
+def test_sequences_of_batches_have_their_own_lengths(tmp_path):
+    """Shorter ones have 0 behind them; attention is that of each batch alone."""
+    model, long = family("encoder").model, examples(3)
+    short = long[0][:2, : TOKENS - 1], long[1][:2]
+    for suffix in ("npz", "h5"):
+        path = tmp_path / f"both.{suffix}"
+        found = read_arrays(export_attention(path, model, train=[short, long], test=long)).train
+        assert found.lengths.tolist() == [TOKENS - 1] * 2 + [TOKENS] * 3
+        recorded = record_attention(model, short[0])
+        for layer, expected in zip(found.attention, recorded.attention, strict=True):
+            assert_equal_in_float32(layer[:2, :, :-1, :-1], expected)
+            assert not layer[:2, :, -1].any()
+        assert not found.inputs[:2, -1].any()
 
 
 def test_class_numbers_are_columns_where_outputs_are_known():
