@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from sampler.api.recipes import KnownData, data_of, recipe_of_one
 from sampler.api.runs import Run
 from sampler.data.task import Task
-from sampler.errors import ABSENT, InputError
+from sampler.errors import InputError
 from sampler.jobs.memory import FLOAT, Part
 from sampler.jobs.plan import plan_with_data
-from sampler.posterior.spaces import ORDER_PARAMETERS, SpaceName, has_own_priors
+from sampler.posterior.spaces import ORDER_PARAMETERS, has_own_priors
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import find_directory
@@ -43,7 +43,7 @@ def numpyro_model(
         size = FLOAT * data.train.examples * math.prod(data.heads) * data.channels
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"
         more.append(Part("attended inputs of all examples", size, remedy, 3))
-    plan_with_data("solve", recipe, None, data, more=more)
+    plan_with_data("solve", chosen, None, data, more=more)
     from sampler.problem import whole_training_set
 
     problem = known.problem(chosen, data)
@@ -55,9 +55,25 @@ def log_density(recipe: Recipe, space: str) -> "FlatDensity":
     from sampler.posterior.exported import require_settings
 
     require_settings()
-    chosen, recipe, data = task_recipe_data(task, network, space, settings)
-    plan_with_data("solve", recipe, None, data)
-    return problem_of(chosen, recipe, data).flat_density(space)
+    chosen, known, data = in_space(recipe, space)
+    plan_with_data("solve", chosen, None, data)
+    return known.problem(chosen, data).flat_density(space)
+
+
+def in_space(recipe: Recipe, space: str) -> tuple[Recipe, KnownData, Task]:
+    """The recipe, without what it says of theory and sampling, in this space, and its data.
+
+    Raises InputError where it samples a space with priors of its own, and not this one.
+    """
+    one = recipe_of_one(recipe)
+    named = one.sampler.space
+    if has_own_priors(named) and space != named:
+        remedy = f'the recipe samples "{named}", which has priors of its own; ask for that space'
+        raise InputError("space", space, remedy)
+    given = one.model_fields_set & {"name", "task", "attention", "network", "posterior"}
+    chosen = Recipe(**{name: getattr(one, name) for name in given}, sampler={"space": space})
+    known = data_of(chosen)
+    return chosen, known, known.fitted(chosen)
 
 
 def weighted_draws(

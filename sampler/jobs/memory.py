@@ -167,7 +167,7 @@ def peak_bytes(parts: Iterable[Part]) -> float:
     return BASE_BYTES + sum(map(Part.held, parts))
 
 
-def parts_before_data(task: TaskSection) -> list[Part]:
+def parts_before_data(task: TaskSettings) -> list[Part]:
     """What the data take at least, by the numbers of a recipe, before they are made."""
     return [Part("data", FLOAT * task.least_numbers, "use fewer examples, tokens or features")]
 

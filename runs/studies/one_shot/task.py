@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 import sampler
 from sampler.data.episodes import draw_episodes
 from sampler.data.one_shot import (
-    OneShotSection,
+    OneShot,
     read_drawings,
     split_characters,
     tested_drawings,
@@ -52,7 +52,7 @@ def draw_task(model: Path, omniglot: Path) -> Figure:
 
 def right_by_pixels(model: Path, omniglot: Path, test: str = "characters") -> float:
     """Share of test episodes whose query is nearer, in pixels, to the support of its character."""
-    settings = OneShotSection(kind="one_shot", model=str(model), test=test, seed=SEED)
+    settings = OneShot(model=str(model), test=test, seed=SEED)
     images = read_model(model).recipe.task.model_copy(update={"folder": str(omniglot)})
     drawings = tested_drawings(settings, split_characters(read_drawings(images), images))
     generator = stream(settings.seed, Stream.TEST)
