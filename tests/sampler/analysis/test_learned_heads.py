@@ -1,7 +1,6 @@
 """Sampled attention in matched order: planted heads, numbers by loops, and what they are of."""
 
 from functools import cache
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +22,6 @@ from sampler.attention.similarity import (
 from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.problem import build_problem
-from sampler.settings.recipe import recipe_of
 from sampler.teacher import make_labelled_task
 from tests.learned import MARKOV, learned_recipe, logits_of_random_heads
 from theory import kernel_alignment
@@ -196,13 +194,12 @@ def test_attention_by_positions_is_the_softmax_of_its_logits():
 def test_the_order_of_heads_is_that_of_a_draw():
     inputs = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
     attention = {"heads": [["learned", "learned"]], "learned": {"variance": 9.0}}
-    task = sampler.arrays_task(
-        inputs_train=inputs[0], labels_train=np.sign(inputs[0, :, 1, 0]),
-        inputs_test=inputs[1], labels_test=np.sign(inputs[1, :, 1, 0]), attention=attention,
+    task = sampler.Arrays(
+        inputs=inputs[0], labels=np.sign(inputs[0, :, 1, 0]),
+        inputs_test=inputs[1], labels_test=np.sign(inputs[1, :, 1, 0]),
     )  # fmt: skip
-    settings = {"name": "arrays", **task.settings, "network": {"widths": 3}}
-    recipe = recipe_of(settings, Path.cwd())
-    problem = build_problem(recipe, task.data)
+    recipe = sampler.Recipe(task=task, attention=attention, network={"widths": 3})
+    problem = sampler.make_problem(recipe)
     draws = around({"logits_1": np.random.default_rng(6).standard_normal((2, 3, 3))})
     plain = attention_table(problem, collected(draws))
     mixed = attention_table(problem, collected(exchanged(draws)[0]))

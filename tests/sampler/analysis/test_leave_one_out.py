@@ -24,7 +24,6 @@ from sampler.analysis.cross_validation import (
 from sampler.analysis.estimates import Averages
 from sampler.analysis.model_comparison import Model, best_first, compare_models_of
 from sampler.analysis.results import RunResults
-from sampler.api.model import problem_of, recipe_and_data
 from sampler.errors import InputError
 from sampler.network import network_outputs
 from sampler.problem import square_roots
@@ -51,19 +50,22 @@ def arrays(examples: int, outputs: int = 1) -> dict[str, np.ndarray]:
 
 
 @cache
-def chosen(examples: int, outputs: int = 1):
-    task = sampler.arrays_task(**arrays(examples, outputs))
-    return task, sampler.make_network(widths=6, temperature=TEMPERATURE)
+def chosen(examples: int, outputs: int = 1) -> sampler.Recipe:
+    return sampler.Recipe(
+        task=sampler.Arrays(**arrays(examples, outputs)),
+        network={"widths": 6},
+        posterior={"temperature": TEMPERATURE},
+        theory={"starts": 1},
+    )
 
 
 def drawn(space: str, examples: int, outputs: int = 1, **settings) -> xr.DataTree:
     given = {**CHAINS, **settings, "space": space, "weight_draws": 6}
-    return sampler.sample(*chosen(examples, outputs), **given, progress=False)
+    return sampler.sample(chosen(examples, outputs), **given, progress=False)
 
 
 def problem_for(examples: int, outputs: int = 1):
-    task, network = chosen(examples, outputs)
-    return problem_of(task, *recipe_and_data(task, network))
+    return sampler.make_problem(chosen(examples, outputs))
 
 
 CASES = [(space, size, outputs) for space in SPACES for size in (FEW, MANY) for outputs in (1, 2)]
@@ -118,7 +120,7 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
 @pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"], pytest.mark.long))
 def test_of_too_many_examples_nothing_is_said_of_single_ones(space, monkeypatch):
     """Nothing else changes."""
-    held, theory = drawn(space, MANY), sampler.solve(*chosen(MANY), starts=1)
+    held, theory = drawn(space, MANY), sampler.solve(chosen(MANY))
     for module in (sampler.problem, cross_validation):
         monkeypatch.setattr(module, "MOST_POINTWISE", MANY)
     many = drawn(space, MANY)
@@ -126,7 +128,7 @@ def test_of_too_many_examples_nothing_is_said_of_single_ones(space, monkeypatch)
     absent |= {"leave_one_out_predictive", "observed_data"} & set(held.children)
     assert set(held.children) - set(many.children) == absent
     xr.testing.assert_equal(many["posterior"].to_dataset(), held["posterior"].to_dataset())
-    solved = sampler.solve(*chosen(MANY), starts=1)
+    solved = sampler.solve(chosen(MANY))
     assert set(theory) - set(solved) == {"elpd", "elpd_by_example"}
     xr.testing.assert_allclose(solved, theory[list(solved)])
 
@@ -221,7 +223,7 @@ def test_repetitions_count_by_their_weights():
 @pytest.mark.parametrize("examples", [FEW, MANY])
 def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
     problem = problem_for(examples)
-    theory = sampler.solve(*chosen(examples), starts=1)
+    theory = sampler.solve(chosen(examples))
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
     with jax.enable_x64(True):
         (attended, labels), *_ = problem.blocks()
@@ -266,7 +268,7 @@ def test_stacking_and_differences_of_models(rng):
 def test_runs_with_other_labels_are_not_compared():
     runs = []
     for examples in (FEW, FEW + 1):
-        theory = sampler.solve(*chosen(examples), starts=1)
+        theory = sampler.solve(chosen(examples))
         runs.append((f"of {examples}", RunResults.held(None, theory=theory)))
     with pytest.raises(InputError):
         compare_models_of(runs)

@@ -35,8 +35,12 @@ def sampled(train: np.ndarray, test: np.ndarray, space: str):
         for name, array in (("inputs", inputs), ("labels", labels))
     }
     given |= {"attention_train": [attention[train]], "attention_test": [attention[test]]}
-    network = sampler.make_network(widths=4, temperature=TEMPERATURE)
-    return sampler.sample(sampler.arrays_task(**given), network, space=space, **CHAINS)
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(**given),
+        network={"widths": 4},
+        posterior={"temperature": TEMPERATURE},
+    )
+    return sampler.sample(recipe, space=space, **CHAINS)
 
 
 @cache

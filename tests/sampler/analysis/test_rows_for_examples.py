@@ -23,23 +23,24 @@ OF_THE_RUN = {"cost", "diagnostics"}
 @cache
 def results(folded: bool, sampled: bool):
     """Theory, draws and comparison of 60 examples of twelve features."""
-    task = sampler.markov_chain_task(
-        heads=[["good", "uniform"]],
-        examples_train=60,
-        examples_test=12,
-        examples_validation=10,
-        tokens=4,
-        features=6,
+    task = sampler.MarkovChain(
+        examples_train=60, examples_test=12, examples_validation=10, tokens=4, features=6
     )
-    network = sampler.make_network(widths=9, temperature=0.3)
+    recipe = sampler.Recipe(
+        task=task,
+        attention={"heads": [["good", "uniform"]]},
+        network={"widths": 9},
+        posterior={"temperature": 0.3},
+        theory={"subnetworks": [[[0]]]},
+        sampler={"chains": 2, "warmup": 30, "draws": 100, "evidence": True},
+    )
     with pytest.MonkeyPatch.context() as patch:
         if not folded:
             patch.setattr(sampler.problem, "is_folded", lambda *_: False)
-        theory = sampler.solve(task, network, subnetworks=[[[0]]])
+        theory = sampler.solve(recipe)
         if not sampled:
             return theory, None, None
-        settings = {"chains": 2, "warmup": 30, "draws": 100, "evidence": True}
-        draws = sampler.sample(task, network, **settings, progress=False)
+        draws = sampler.sample(recipe, progress=False)
         return theory, draws, sampler.compare(theory, draws)
 
 

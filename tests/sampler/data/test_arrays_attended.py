@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import sampler
 from sampler.data.arrays import task_of_arrays
 from sampler.data.make import build_task
 from sampler.errors import InputError
@@ -101,5 +100,5 @@ def test_an_array_that_cannot_be_used_is_named(change, field):
     arrays = attended(with_tokens())
     change(arrays)
     with pytest.raises(InputError) as caught:
-        sampler.make_task("arrays", **arrays)
+        task_of_arrays(arrays)
     assert caught.value.field.partition("[")[0] == field

@@ -13,7 +13,7 @@ EXAMPLES, TOKENS, CHANNELS = 6, 3, 4
 
 
 def with_tokens(heads: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Random tokens and attention of layers with so many heads."""
+    """Random tokens and attention of layers with so many heads, as in a file."""
     rng = np.random.default_rng(2)
     arrays = {"labels_train": rng.choice([-1.0, 1.0], EXAMPLES)}
     for name in ("train", "test"):
@@ -25,13 +25,21 @@ def with_tokens(heads: tuple[int, ...]) -> dict[str, np.ndarray]:
     return arrays
 
 
+def recipe_of(arrays: dict[str, np.ndarray], heads=None) -> sampler.Recipe:
+    return sampler.Recipe(
+        task=sampler.Arrays(**arrays),
+        network={"widths": 20, "heads": heads},
+        posterior={"temperature": 0.2},
+        theory={"starts": 1},
+    )
+
+
 def test_heads_of_a_deep_transformer_are_refused():
-    task = sampler.make_task("arrays", **with_tokens((16,) * 24))
-    network = sampler.make_network(widths=20, temperature=0.2)
+    recipe = recipe_of(with_tokens((16,) * 24))
     for command in (sampler.solve, sampler.sample):
         with pytest.raises(InputError) as refused:
-            command(task, network)
-        assert refused.value.field == "heads"
+            command(recipe)
+        assert refused.value.field == "network.heads"
 
 
 @pytest.mark.heavy
@@ -42,12 +50,7 @@ def test_kept_heads_of_a_deep_transformer_have_the_theory_of_those_alone():
         for key, array in deep.items()
     }
     expected, received = (
-        sampler.solve(
-            sampler.make_task("arrays", **arrays),
-            sampler.make_network(widths=20, temperature=0.2, heads=heads),
-            starts=1,
-        )
-        for arrays, heads in ((few, None), (deep, kept))
+        sampler.solve(recipe_of(arrays, heads)) for arrays, heads in ((few, None), (deep, kept))
     )
     assert received["path"].values.tolist() == ["5·2·2·2·2·2", "1·2·2·2·2·2"]
     for name in ("order_parameter", "head_score", "predictor_mean"):

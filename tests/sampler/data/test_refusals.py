@@ -40,14 +40,16 @@ def masked(array):
     return np.ma.masked_greater(array, 0.0)
 
 
-@pytest.mark.parametrize("key", ["labels_test", "attention_train_2"])
-def test_masked_arrays_and_lists_of_them_are_refused(key):
+@pytest.mark.parametrize(
+    ("key", "field"), [("labels_test", "labels_test"), ("attention_train_2", "attention[1]")]
+)
+def test_masked_arrays_and_lists_of_them_are_refused(key, field):
     for change in (masked, lambda array: list(masked(array))):
         stored = arrays()
         replace(key, change)(stored)
         with pytest.raises(InputError) as caught:
-            sampler.make_task("arrays", **stored)
-        assert caught.value.field == key
+            sampler.Arrays(**stored)
+        assert caught.value.field == field
 
 
 def test_estimators_refuse_masked_arrays():

@@ -172,7 +172,7 @@ def test_a_task_of_arrays_with_its_attention_holds_the_network(folder, splits):
         attention = frozen_attention(model.parameters, split.inputs, model.network.variants)
         of_layers = {f"attention_{name}_{n}": one for n, one in enumerate(attention, start=1)}
         arrays |= {f"inputs_{name}": split.inputs, f"labels_{name}": split.targets, **of_layers}
-    task = sampler.make_task("arrays", **arrays).data
+    task = sampler.Arrays(**arrays).make(None)
     assert (task.train.examples, task.test.examples, task.outputs) == (36, 48, 3)
     with jax.enable_x64(True):
         parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
@@ -199,5 +199,5 @@ def test_what_cannot_be_used_is_refused(setting, field, folder):
 
 def test_a_model_of_series_is_refused_as_one_of_images(folder):
     with pytest.raises(InputError) as caught:
-        sampler.make_task("one_shot", model=str(folder / "model"))
-    assert caught.value.field == "model"
+        sampler.OneShot(model=folder / "model").make(None)
+    assert caught.value.field == "task.model"
