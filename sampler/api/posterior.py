@@ -71,10 +71,7 @@ def numpyro_model(
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"
         more.append(Part("attended inputs of all examples", size, remedy, 3))
     plan_with_data("solve", recipe, None, data, more=more)
-    from sampler.problem import whole_training_set
-
-    problem = problem_of(chosen, recipe, data)
-    return problem.numpyro_model(space, tuple(sites), whole_training_set(recipe, data))
+    return problem_of(chosen, recipe, data).numpyro_model(space, tuple(sites))
 
 
 @takes()
