@@ -269,10 +269,8 @@ def reproduce(arguments: Namespace) -> ExitCode:
     from sampler.jobs.run import plan_in
 
     plan = plan_in(arguments.directory)
-    from sampler.jobs.reproduce import reproduce_run
-    from sampler.presentation.terminal import print_line
+    from sampler.jobs.reproduce import reproduce_run  # with the numerical libraries
 
-    print_line(f"once more, to compare: {plan.command} {plan.asked.name}")
     return reproduce_run(plan, arguments.interruption)
 
 

@@ -49,10 +49,6 @@ from theory.architecture import Architecture
 from theory.leave_one_out import Combinations
 from theory.path_kernels import Features
 
-# Attended inputs and labels of all training examples.
-WholeTrainingSet = tuple[
-    Float[np.ndarray, "example path channel"], Float[np.ndarray, "example output"]
-]
 # Training examples that kernels are shown of.
 MOST_SHOWN = 40
 # Examples of a pass that are asked for at a time: what is computed of them stays small.
@@ -96,6 +92,11 @@ class TrainingData:
                 part = slice(start, start + MOST_PASSED)
                 yield attended[part], block.labels[part]
 
+    def joined(self) -> tuple[Array, Array]:
+        """Attended inputs and labels of all of them."""
+        attended, labels = zip(*self.blocks(), strict=True)
+        return jnp.asarray(np.concatenate(attended)), jnp.asarray(np.concatenate(labels))
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -132,10 +133,7 @@ class Problem:
             return None
         if self.learning.residual_examples == 0:
             return self.learning.attended, self.learning.labels
-        if self.whole is None:
-            return None
-        attended, labels = zip(*self.whole.blocks(), strict=True)
-        return jnp.asarray(np.concatenate(attended)), jnp.asarray(np.concatenate(labels))
+        return None if self.whole is None else self.whole.joined()
 
     def blocks(self) -> Blocks:
         """Attended inputs and labels of all training examples; nothing where they are not known."""
@@ -232,16 +230,14 @@ class Problem:
         """The posterior in a space as a function of one flat vector."""
         return FlatDensity(self.space(space, whitened=False))
 
-    def numpyro_model(
-        self, space: str, sites: tuple[str, ...], whole: WholeTrainingSet | None = None
-    ) -> Model:
-        """The posterior in a space as a NumPyro model; `whole` where rows stand for examples."""
+    def numpyro_model(self, space: str, sites: tuple[str, ...]) -> Model:
+        """The posterior in a space as a NumPyro model, of examples where rows stand for them."""
         refuse_space(space, OF_FIXED_PATHS, "a network of fixed attention")
         data, labels = self.data(kernels=False), None
-        if whole is not None:
-            attended, labels = (jnp.asarray(array) for array in whole)
+        if self.whole is not None:
+            attended, labels = self.whole.joined()
             if space == ORDER_PARAMETERS:
-                data = replace(data, basis=jnp.asarray(basis_of_examples(whole[0])))
+                data = replace(data, basis=jnp.asarray(basis_of_examples(np.asarray(attended))))
             else:
                 data = replace(data, attended=attended, labels=labels, residual=None, whole=None)
         return export_model(self.space_of(space, data), sites, labels)
@@ -307,14 +303,6 @@ def is_folded(recipe: Recipe, task: Task) -> bool:
     """Whether rows of a triangle stand for the training examples: more than p_1 D = Π D."""
     features = math.prod(task.heads) * task.channels
     return recipe.has_theory and features < task.train.examples
-
-
-def whole_training_set(recipe: Recipe, task: Task) -> WholeTrainingSet | None:
-    """Attended inputs and labels of all examples, where rows of a triangle stand for them."""
-    if not is_folded(recipe, task):
-        return None
-    attended = attend_split(task.train, recipe.network.readout, task.pairs)
-    return np.asarray(attended), task.train.labels
 
 
 def fold_training(recipe: Recipe, task: Task, start: Triangle | None = None) -> Iterator[Triangle]:

@@ -7,8 +7,8 @@ accelerator on many side by side.
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 # The random generator of all draws by JAX.
 GENERATOR = "threefry2x32"
-# Devices that a processor is divided into, whatever it is and whoever else uses it: so a recipe
-# gives the same draws everywhere.
+# Devices of any processor: so a recipe gives the same draws everywhere.
 DEVICES = 2
 # Devices that chains advance on at most, inside `at_most_devices`.
 MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
@@ -29,9 +28,8 @@ MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
 HOST_DEVICES = "xla_force_host_platform_device_count"
 # How many threads OpenBLAS may start.
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-# Settings of JAX that change numbers, or refuse what libraries do, and their values inside
-# `jax_settings`: those that a thread has to itself, by the name of their context manager, and flags
-# of the whole process.
+# Settings of JAX that change numbers, or refuse what libraries do, inside `jax_settings`: those
+# that a thread has to itself, by the name of their context manager, and flags of the process.
 USUAL = {
     "default_prng_impl": GENERATOR,
     "threefry_partitionable": True,
@@ -66,70 +64,51 @@ PLATFORMS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
 MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
-class WhileInside:
-    """A setting of the whole process that is another one while anybody is inside.
+# Copies of OpenBLAS that were loaded before the environment could limit them.
+LOADED_EARLY: "list[ThreadpoolController]" = []
 
-    The threads of a process may be inside side by side.
 
-    change  changes it, and puts it back
+class UsualProcess:
+    """One thread for copies of OpenBLAS that were loaded early, and JAX's FLAGS, while inside.
+
+    The threads of a process may be inside side by side: what the first one has changed the last
+    one puts back.
     """
 
-    def __init__(self, change: Callable[[], AbstractContextManager[None]]) -> None:
-        self.change, self.lock, self.inside = change, threading.Lock(), 0
-        self.changed: ExitStack = ExitStack()
+    def __init__(self) -> None:
+        self.lock, self.inside, self.changes = threading.Lock(), 0, ExitStack()
 
     def __enter__(self) -> None:
+        import jax
+
         with self.lock:
-            if self.inside == 0:
-                self.changed.enter_context(self.change())
             self.inside += 1
+            if self.inside > 1:
+                return
+            for libraries in LOADED_EARLY:
+                self.changes.enter_context(libraries.limit(limits=1))
+            for name, value in FLAGS.items():
+                before = getattr(jax.config, name, value)
+                if before != value:
+                    self.changes.callback(jax.config.update, name, before)
+                    jax.config.update(name, value)
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.inside -= 1
             if self.inside == 0:
-                self.changed.close()
+                self.changes.close()
 
 
-# Copies of OpenBLAS that were loaded before the environment could limit them.
-LOADED_EARLY: "list[ThreadpoolController]" = []
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let copies of OpenBLAS that were loaded early compute on one thread."""
-    with ExitStack() as stack:
-        for libraries in LOADED_EARLY:
-            stack.enter_context(libraries.limit(limits=1))
-        yield
-
-
-@contextmanager
-def usual_flags() -> Iterator[None]:
-    """Let JAX have the values of FLAGS."""
-    import jax
-
-    before = {name: getattr(jax.config, name, value) for name, value in FLAGS.items()}
-    changed = [name for name in FLAGS if before[name] != FLAGS[name]]
-    try:
-        for name in changed:
-            jax.config.update(name, FLAGS[name])
-        yield
-    finally:
-        for name in changed:
-            jax.config.update(name, before[name])
-
-
-ONE_THREAD, USUAL_FLAGS = WhileInside(one_thread), WhileInside(usual_flags)
+USUAL_PROCESS = UsualProcess()
 
 
 def use_one_blas_thread() -> None:
     """Factorise matrices on one thread unless the environment says otherwise.
 
-    OpenBLAS, which does JAX's factorisations on CPUs, else starts a thread per core whose waiting
-    makes small factorisations up to a hundred times slower on a machine that is not idle. It reads
-    this when it is loaded: where NumPy came first, `jax_settings` limits what is there. Threads of
-    other libraries, as of PyTorch, are left alone.
+    The threads of OpenBLAS, by which JAX factorises on CPUs, make small factorisations up to a
+    hundred times slower where they wait for each other. It reads this when it is loaded: where
+    NumPy came first, `jax_settings` limits what is there. Other libraries' threads are left alone.
     """
     if os.environ.get(BLAS_THREADS):
         return
@@ -146,12 +125,9 @@ def draw_into_files() -> None:
 
 
 def silence_compiler() -> None:
-    """Keep XLA's messages from the terminal, which say nothing to users.
+    """Keep XLA's messages from the terminal: plans for several devices, and untrue errors.
 
-    It warns of its own plans for each function that is compiled for several devices, and some
-    releases report an untrue error of up to two kilobytes for each function read from a cache of
-    compiled ones, a hundred in a run. What XLA really fails at is raised as well. It reads this
-    when JAX is imported, so it is set before.
+    What it really fails at is raised as well. It reads this when JAX is imported.
     """
     # Not "1", which JAX itself sets when it is imported, for all processes started after.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
@@ -172,9 +148,8 @@ def divide_processor(devices: int) -> None:
 def jax_settings(precision: str = "float64") -> Iterator[None]:
     """Let JAX compute in this precision while inside, and leave it as it was.
 
-    Draws follow from the recipe alone: random numbers and products of matrices are as JAX has them
-    by default, whatever the process has set. So are settings that make JAX strict, which libraries
-    do not keep to.
+    Whatever the process has set, draws follow from the recipe alone, and JAX is no stricter than
+    the libraries that use it are.
 
     Raises InputError where the environment asks JAX for an accelerator that is not there.
     """
@@ -182,9 +157,7 @@ def jax_settings(precision: str = "float64") -> Iterator[None]:
     free_memory_maps()
     import jax
 
-    with ExitStack() as stack:
-        for process in (ONE_THREAD, USUAL_FLAGS):
-            stack.enter_context(process)
+    with USUAL_PROCESS, ExitStack() as stack:
         stack.enter_context(jax.enable_x64(precision == "float64"))
         for name, value in USUAL.items():
             if hasattr(jax, name):  # of this release
@@ -211,12 +184,11 @@ def free_memory_maps() -> None:
 def refuse_absent_platforms() -> None:
     """Raise InputError where the environment asks JAX for devices that are not there."""
     asked = {name: os.environ[name] for name in PLATFORMS if os.environ.get(name)}
-    if not asked:
-        return
-    import jax
-
     try:
-        jax.devices()
+        if asked:
+            import jax
+
+            jax.devices()
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem) or "JAX finds none of these"
         remedy = f"name what this machine has, or unset it ({reason})"

@@ -86,18 +86,19 @@ class Stream(Enum):
         self.first = first
         self.further = further
 
-    def require(self, further: tuple[int, ...]) -> None:
-        """Raise TypeError unless these are as many further entries as the stream has."""
-        if len(further) != self.further:
-            raise TypeError(f"{self} takes {self.further} further entries, not {len(further)}")
+
+def entries_of(of: Stream, further: tuple[int, ...]) -> tuple[int, ...]:
+    """The entries of a key. Raises TypeError unless the stream has as many further ones."""
+    if len(further) != of.further:
+        raise TypeError(f"{of} takes {of.further} further entries, not {len(further)}")
+    return of.first, *further
 
 
 def stream(seed: int, of: Stream, *further: int) -> "np.random.Generator":
     """NumPy's random generator of this seed and key, independent of that of any other key."""
     import numpy as np  # only here: the command line starts without it
 
-    of.require(further)
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(of.first, *further)))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=entries_of(of, further)))
 
 
 def jax_key(seed: "int | Int[Array, '']", of: Stream, *further: int) -> "PRNGKeyArray":
@@ -107,9 +108,10 @@ def jax_key(seed: "int | Int[Array, '']", of: Stream, *further: int) -> "PRNGKey
     """
     import numpy as np
 
-    of.require(further)
+    first, *others = entries_of(of, further)
     number = np.int64(seed) if isinstance(seed, int) else seed
-    return _folded_in()(number, np.array(_entries(of, further), np.uint32))
+    entries = [(MOST_FURTHER + 1) * first + len(others), *others]
+    return _folded_in()(number, np.array(entries, np.uint32))
 
 
 def part_of_key(key: "PRNGKeyArray", of: Stream, *further: int) -> "PRNGKeyArray":
@@ -120,14 +122,10 @@ def part_of_key(key: "PRNGKeyArray", of: Stream, *further: int) -> "PRNGKeyArray
     """
     import jax
 
-    of.require(further)
-    for entry in _entries(of, further):
+    first, *others = entries_of(of, further)
+    for entry in ((MOST_FURTHER + 1) * first + len(others), *others):
         key = jax.random.fold_in(key, entry)
     return key
-
-
-def _entries(of: Stream, further: tuple[int, ...]) -> tuple[int, ...]:
-    return (MOST_FURTHER + 1) * of.first + of.further, *further
 
 
 @cache

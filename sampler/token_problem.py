@@ -89,7 +89,7 @@ class ProblemOfTokens:
         """The posterior in a space as a function of one flat vector."""
         return FlatDensity(self.space(space))
 
-    def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
+    def numpyro_model(self, space: str, sites: tuple[str, ...]) -> Model:
         """The posterior in a space as a NumPyro model; new inputs are as those of the data."""
         return export_model(self.space(space), sites)
 

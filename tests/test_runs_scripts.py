@@ -30,7 +30,6 @@ SIZES = {
     "robust_attention.study": ["2"],
     "teacher_student.study": ["50", "2"],
     "trained_variants.study": ["JapaneseVowels_eq", "3", "20", "2", SERIES],
-    "value_components.study": ["2", "20"],
     "which_heads.hand_written": ["1"],
     "which_heads.study": ["look_up_2x4_0"],
     "width_gains.cuts": ["3"],

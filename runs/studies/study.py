@@ -97,8 +97,12 @@ class Study:
             [label, *(cell(at(numbers, path), *how) for path, *how in columns.values())]
             for label, numbers in rows.items()
         ]
-        rule = "|" + "---|" * (first.count("|") + 1 + len(columns))
-        head, *body = (f"| {' | '.join(line)} |" for line in [[first, *columns], *lines])
+        self.table_of_text(name, [first, *columns], lines)
+
+    def table_of_text(self, name: str, first: list[str], lines: list[list[str]]) -> None:
+        """The same of cells that are text; the first line is that of the heads."""
+        rule = "|" + "---|" * (first[0].count("|") + len(first))
+        head, *body = (f"| {' | '.join(line)} |" for line in [first, *lines])
         table = "\n".join([head, rule, *body]).replace("|  |", "| |") + "\n"
         page = self.shown / "README.md"
         text = (page if page.is_file() else self.home / page.name).read_text(encoding="utf-8")
@@ -172,6 +176,14 @@ def cell(number: float | Mapping | None, digits: int, times: float = 1.0) -> str
         return f"{value} ± {cell(number['error'], digits, abs(times))}"
     text = f"{times * number:.{digits}f}"
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def known_digits(number: Mapping) -> str:
+    """A number with its error, to two digits of an error that begins with 1, to one of others."""
+    if not number["error"]:
+        return cell(number, 0)
+    power = math.floor(math.log10(number["error"]))
+    return cell(number, max(0, (number["error"] < 2.0 * 10.0**power) - power))
 
 
 def rounded(content: object) -> object:

@@ -44,10 +44,7 @@ def numpyro_model(
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"
         more.append(Part("attended inputs of all examples", size, remedy, 3))
     plan_with_data("solve", chosen, None, data, more=more)
-    from sampler.problem import whole_training_set
-
-    problem = known.problem(chosen, data)
-    return problem.numpyro_model(space, tuple(sites), whole_training_set(chosen, data))
+    return known.problem(chosen, data).numpyro_model(space, tuple(sites))
 
 
 def log_density(recipe: Recipe, space: str) -> "FlatDensity":

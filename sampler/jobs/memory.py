@@ -201,17 +201,16 @@ UNTOUCHED_BYTES = 1.3 * 2**30
 
 
 def available_bytes() -> float:
-    """Memory that this process may have at most."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return float(min([machine, *group_limits(), *own_limits()]))
+    """Memory that this process may have at most: of the machine, its groups, and its own limits.
 
-
-def own_limits() -> Iterator[float]:
-    """Limits that the process has itself, as `ulimit -v` and `ulimit -d` set them."""
+    Its own are those of `ulimit -v` and `ulimit -d`.
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *group_limits()]
     for kind, untouched in ((resource.RLIMIT_AS, UNTOUCHED_BYTES), (resource.RLIMIT_DATA, 0.0)):
         limit, _ = resource.getrlimit(kind)
         if limit != resource.RLIM_INFINITY:
-            yield max(0.0, limit - untouched)
+            limits.append(max(0.0, limit - untouched))
+    return float(min(limits))
 
 
 def group_limits(groups: Path = GROUPS_OF_PROCESS, mounted: Path = MOUNTED) -> Iterator[int]:

@@ -4,7 +4,9 @@ Nothing is timed: the same recipe is sampled in the same way on any machine. Fre
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
+from operator import itemgetter
 
 from sampler.jobs.sizes import Sizes, narrowness
 from sampler.posterior.spaces import HIDDEN_WEIGHTS, OF_TOKENS, ORDER_PARAMETERS, WEIGHTS, kind_of
@@ -36,12 +38,10 @@ class Gradients:
 
     def needed(self, sizes: Sizes) -> float:
         """Gradients of a network of these sizes."""
-        architecture = sizes.architecture
+        narrow, fewest = narrowness(sizes.architecture), min(sizes.architecture.widths)
         stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
-        singular = self.singular * sizes.stiffness * max(0.0, narrowness(architecture) - 1.0)
-        widths = (
-            1.0 + self.narrow * narrowness(architecture) + self.few / min(architecture.widths) ** 2
-        )
+        widths = 1.0 + self.narrow * narrow + self.few / fewest**2
+        singular = self.singular * sizes.stiffness * max(0.0, narrow - 1.0)
         return self.wide * stiffness * widths + singular
 
 
@@ -84,10 +84,6 @@ class SamplingMethod:
         named |= {name: value for name, value in further.items() if value is not None}
         return recipe.model_copy(update={"sampler": recipe.sampler.model_copy(update=named)})
 
-    def explain(self) -> str:
-        """One line for the terminal and the log."""
-        return f"space {self.space}, algorithm {self.algorithm}: {self.reason}"
-
 
 NAMED = "named in the recipe"
 
@@ -97,13 +93,13 @@ def choose_method(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
 
     Order parameters are left only for a space of `ADVANTAGE` times fewer.
     """
-    chosen, settings = choose_pair(recipe, sizes), recipe.sampler
-    warmup, target = settings.warmup, settings.target_acceptance
+    space, algorithm, reason = choose_pair(recipe, sizes)
+    warmup, target = recipe.sampler.warmup, recipe.sampler.target_acceptance
     if warmup is None and recipe.has_theory:
-        warmup = warmup_of(chosen.space, chosen.algorithm, sizes.architecture)
-    if target is None and not recipe.fits_theory and chosen.algorithm == "split_hmc":
+        warmup = warmup_of(space, algorithm, sizes.architecture)
+    if target is None and not recipe.fits_theory and algorithm == "split_hmc":
         target = OUTSIDE_ACCEPTANCE
-    return replace(chosen, warmup=warmup, target_acceptance=target)
+    return SamplingMethod(space, algorithm, reason, warmup, target)
 
 
 def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:
@@ -120,51 +116,43 @@ def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:
     return SHORT_WARMUP.get((like, algorithm), DEFAULT_WARMUP[like])
 
 
-def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
-    """Space and algorithm, without the steps of warm-up."""
+def choose_pair(recipe: Recipe, sizes: Sizes) -> tuple[str, str, str]:
+    """Space and algorithm, and the reason for both."""
     settings, network = recipe.sampler, recipe.network
     named = None if settings.algorithm == AUTO else settings.algorithm
     if settings.space != AUTO and named:
-        return SamplingMethod(settings.space, named, NAMED)
+        return settings.space, named, NAMED
     spaces = settings.spaces_for(network, recipe.fits_theory)
     if not recipe.fits_theory:
         space = next(space for space in spaces if kind_of(space) in OF_TOKENS)
-        reason = "of a network outside the theory"
-        if space == HIDDEN_WEIGHTS:
-            reason = f"fewer gradients than all weights, {reason}"
-        return SamplingMethod(space, named or "split_hmc", reason)
+        fewer = "fewer gradients than all weights, " if space == HIDDEN_WEIGHTS else ""
+        return space, named or "split_hmc", f"{fewer}of a network outside the theory"
     if settings.space == AUTO:
         spaces = tuple(space for space in spaces if space != HIDDEN_WEIGHTS) or spaces
     if recipe.learns_attention:
-        space = PREFERRED if PREFERRED in spaces else spaces[0]
+        space, reason = PREFERRED if PREFERRED in spaces else spaces[0], "attention is sampled, too"
         if named or settings.lacking(TEMPERED):
-            return SamplingMethod(space, named or LIKE_OTHERS, "attention is sampled, too")
-        reason = "attention is sampled, too, and chains may stay in one mode"
-        return SamplingMethod(space, TEMPERED, reason)
+            return space, named or LIKE_OTHERS, reason
+        return space, TEMPERED, f"{reason}, and chains may stay in one mode"
     if spaces == (HIDDEN_WEIGHTS,):
-        return SamplingMethod(*spaces, named or "split_hmc", "no other space is left")
+        return *spaces, named or "split_hmc", "no other space is left"
     (best, operations), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
     reason = f"{operations:.1e} operations per effective draw"
     if others:
         pair, more = others[0]
         reason += f"; next {', '.join(pair)} with {more:.1e}"
-    return SamplingMethod(*best, reason)
+    return *best, reason
 
 
 def ranked(
     sizes: Sizes, spaces: Sequence[str], algorithms: Sequence[str] = MEASURED
 ) -> list[tuple[tuple[str, str], float]]:
     """Pairs of space and algorithm with operations per effective draw, the one to choose first."""
-    pairs = {}
-    for space in spaces:
-        for algorithm in algorithms:
-            like = kind_of(space)
-            gradients = GRADIENTS.get((like, algorithm)) or GRADIENTS[like, LIKE_OTHERS]
-            operations = gradients.needed(sizes) * sizes.gradient_operations(space)
-            pairs[space, algorithm] = operations
-
-    def weighed(counted: tuple[tuple[str, str], float]) -> float:
-        (space, _), operations = counted
-        return operations * (1.0 if space == PREFERRED else ADVANTAGE)
-
-    return sorted(pairs.items(), key=weighed)
+    found = []
+    for space, algorithm in product(spaces, algorithms):
+        like = kind_of(space)
+        gradients = GRADIENTS.get((like, algorithm)) or GRADIENTS[like, LIKE_OTHERS]
+        operations = gradients.needed(sizes) * sizes.gradient_operations(space)
+        weighed = operations * (1.0 if space == PREFERRED else ADVANTAGE)
+        found.append((weighed, ((space, algorithm), operations)))
+    return [pair for _, pair in sorted(found, key=itemgetter(0))]

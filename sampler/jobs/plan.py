@@ -39,7 +39,6 @@ from sampler.storage.directory import (
     point_directory,
 )
 from sampler.storage.manifest import (
-    Manifest,
     determining,
     read_manifest,
     refuse_differences,
@@ -169,8 +168,12 @@ def make_plan(
             point = plan_with_data(command, asked, folder, *data.fitted(asked))
             planned[label] = replace(point, label=label, figures=figures)
             first = next(iter(planned.values()))
-            if label:
-                refuse_begun_otherwise(point)
+            if folder is not None and label:
+                # Raises InputError where it was begun with other settings, data or versions; what
+                # has none yet needs no checksum of its data.
+                begun = read_manifest(folder)
+                if begun.plan is not None:
+                    refuse_differences(folder, begun, point.fingerprint)
             if not shares_data(asked, first.asked):
                 planned[label] = replace(planned[label], task=first.task, own_data=True)
     if not recipe.sweep:
@@ -242,7 +245,8 @@ def plan_with_data(
             method = SamplingMethod(**recorded)
         filled = method.applied_to(recipe)
         refuse_missing_draws(filled.sampler, sizes.architecture.weight_count)
-        refuse_too_many_coordinates(filled, sizes)
+        if recipe.has_theory:
+            refuse_evidence(filled.sampler, sizes.architecture.bartlett_coordinate_count)
     arrays = require_memory([*memory_parts(filled, task, sizes, sampled), *more])
     return Plan(command, recipe, filled, directory, task, sizes, method, arrays)
 
@@ -287,16 +291,3 @@ def refuse_equal_directories(labels: Sequence[str]) -> None:
     label, times = names.most_common(1)[0]
     if times > 1:
         raise InputError("sweep", label, "two points have this directory; give each value once")
-
-
-def refuse_begun_otherwise(plan: Plan) -> None:
-    """Raise InputError where a run was begun with other settings, data or versions."""
-    manifest = Manifest() if plan.directory is None else read_manifest(plan.directory)
-    if manifest.plan is not None:  # else its data need no checksum yet
-        refuse_differences(plan.directory, manifest, plan.fingerprint)
-
-
-def refuse_too_many_coordinates(recipe: Recipe, sizes: Sizes) -> None:
-    """Raise InputError where the evidence would need too large a Hessian."""
-    if recipe.has_theory:
-        refuse_evidence(recipe.sampler, sizes.architecture.bartlett_coordinate_count)

@@ -73,6 +73,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     if manifest.draws_per_chain is not None:
         sampler = recipe.sampler.with_draws(manifest.draws_per_chain)
         recipe = recipe.model_copy(update={"sampler": sampler})
+    print_line(f"once more, to compare: {plan.command} {recipe.name}")
     folder = directory / REPRODUCTION_FOLDER
     redone = replace(plan, asked=recipe, recipe=recipe, directory=folder, figures=False)
     with open_run_directory(redone, devices=manifest.devices or DEVICES):

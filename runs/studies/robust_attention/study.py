@@ -17,7 +17,6 @@ classes, so that all depends on attention. Two heads see other keys of the same 
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import sampler
@@ -57,13 +56,10 @@ COMPETITORS = (
     Competitor("RPC, limit 2", style.ORANGE, "D", Robust(limit=2.0 * GAIN), keys_alone=True),
     Competitor("RPC, limit 1", style.VERMILLION, "^", Robust(limit=GAIN), keys_alone=True),
 )
-SAMPLED = ("softmax", "RPC, limit 1")  # whose exact posterior is drawn, in the first seeds
-SAMPLED_SEEDS = 3
 CONDITIONS = [(share, SIZE) for share in SHARES]
 CONDITIONS += [(SHARE, size) for size in SIZES if size != SIZE]
 NAMES = tuple(competitor.name for competitor in COMPETITORS)
-PREDICTORS = {"accuracy": "leading", "infinite width": "infinite"}
-EXACT = "exact"
+MEASURES = ("outputs", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -98,10 +94,8 @@ def contaminated(keys: np.ndarray, share: float, size: float, rng) -> np.ndarray
     return keys + where * size * GAIN * rng.choice([-1.0, 1.0], keys.shape)
 
 
-def of_competitor(
-    competitor: Competitor, train: Sequences, test: Sequences, dirty: list, seed: int
-):
-    """Error of outputs and accuracies of a competitor, by condition."""
+def of_competitor(competitor: Competitor, train: Sequences, test: Sequences, dirty: list):
+    """Error of outputs, and accuracy of the theory, of a competitor, by condition."""
     clean = competitor.attention(test.queries, test.keys)
     found = [competitor.attention(test.queries, keys) for keys in dirty]
     outputs = [np.einsum("xhkq,xkc->xhqc", one, test.tokens) for one in (clean, *found)]
@@ -115,16 +109,12 @@ def of_competitor(
         attention_test=[np.concatenate(found)],
     )
     network = sampler.make_network(widths=WIDTH, temperature=TEMPERATURE)
-    solved = sampler.solve(task, network)["predictor_mean"]
-    means = {name: solved.sel(predictor=one) for name, one in PREDICTORS.items()}
-    if seed < SAMPLED_SEEDS and competitor.name in SAMPLED:
-        draws = sampler.sample(task, network)["predictions"]["predictor_mean"]
-        means[EXACT] = draws.mean(("chain", "draw"))
-    row = {"outputs": [np.linalg.norm(one - outputs[0]) / size for one in outputs[1:]]}
-    for name, mean in means.items():
-        right = np.sign(np.reshape(np.asarray(mean), (len(dirty), TEST))) == test.labels
-        row[name] = right.mean(axis=1).tolist()
-    return row
+    solved = sampler.solve(task, network, starts=1, next_order=False)["predictor_mean"]
+    mean = np.asarray(solved.sel(predictor="leading")).reshape(len(dirty), TEST)
+    return {
+        "outputs": [np.linalg.norm(one - outputs[0]) / size for one in outputs[1:]],
+        "accuracy": (np.sign(mean) == test.labels).mean(axis=1).tolist(),
+    }
 
 
 def measure(seed: int) -> dict[str, dict]:
@@ -137,7 +127,7 @@ def measure(seed: int) -> dict[str, dict]:
         contaminated(test.keys, share, size, np.random.default_rng([seed, 1]))
         for share, size in CONDITIONS
     ]
-    return {one.name: of_competitor(one, train, test, dirty, seed) for one in COMPETITORS}
+    return {one.name: of_competitor(one, train, test, dirty) for one in COMPETITORS}
 
 
 def by_condition(values: np.ndarray) -> dict[str, dict]:
@@ -150,10 +140,7 @@ def by_condition(values: np.ndarray) -> dict[str, dict]:
 
 def summary(found: dict[str, dict[str, np.ndarray]]) -> dict[str, dict]:
     """Means over data seeds, and paired differences of accuracies."""
-    numbers = {
-        key: {name: by_condition(found[name][key]) for name in NAMES}
-        for key in ("outputs", *PREDICTORS)
-    }
+    numbers = {key: {name: by_condition(found[name][key]) for name in NAMES} for key in MEASURES}
     for key, other, names in (
         ("minus softmax", NAMES[0], NAMES[1:]),
         ("minus clipped", NAMES[1], NAMES[3:]),
@@ -161,42 +148,25 @@ def summary(found: dict[str, dict[str, np.ndarray]]) -> dict[str, dict]:
         numbers[key] = {
             name: by_condition(found[name]["accuracy"] - found[other]["accuracy"]) for name in names
         }
-    numbers["exact minus theory"] = {}
-    for name in SAMPLED:
-        exact = found[name][EXACT]
-        gap = (exact - found[name]["accuracy"][: len(exact)]).mean(axis=1)
-        numbers["exact minus theory"][name] = mean_over(gap, "data seeds")
     return numbers
 
 
-def draw_panel(ax: Axes, numbers: dict, times: float, by_share: bool) -> None:
-    """One line with error bars for each competitor along the shares or the sizes."""
-    along = [(share, SIZE) for share in SHARES] if by_share else [(SHARE, size) for size in SIZES]
-    places = [100 * share if by_share else size for share, size in along]
-    for competitor in COMPETITORS:
-        of = numbers[competitor.name]
-        shown = [of[f"{100 * share:g} % by {size:g}"] for share, size in along]
-        values, errors = (
-            times * np.array([one[key] for one in shown]) for key in ("value", "error")
-        )
-        marks = {"color": competitor.colour, "marker": competitor.marker, "markersize": 4.0}
-        ax.errorbar(places, values, errors, label=competitor.name, **marks)
-
-
 def draw(numbers: dict[str, dict]) -> Figure:
-    """Draw errors of outputs and accuracies against the share and the size of contamination."""
-    figure = style.new_figure(style.WIDTH, 6.0, "Attention with contaminated keys")
-    panels = figure.subplots(2, 2, sharex="col", sharey="row")
-    for row, key, times in zip(panels, ("outputs", "accuracy"), (1.0, 100.0), strict=True):
-        draw_panel(row[0], numbers[key], times, by_share=True)
-        draw_panel(row[1], numbers[key], times, by_share=False)
-    panels[0, 0].set(ylabel="error of outputs", title=f"off by {SIZE:g} standard deviations")
-    panels[0, 1].set(title=f"{SHARE:.0%} of the entries off", xscale="log")
-    panels[1, 0].set(ylabel=f"accuracy (%), theory, N = {WIDTH}", xlabel="entries off (%)")
-    panels[1, 1].set(xlabel="off by (standard deviations)", xticks=SIZES)
-    panels[1, 1].set_xticklabels([f"{size:g}" for size in SIZES])
-    panels[1, 1].minorticks_off()
-    style.legend_below(figure, panels[0, 0].get_legend_handles_labels(), columns=2)
+    """Draw errors of outputs and accuracies against the share of entries that are off."""
+    figure = style.new_figure(style.WIDTH, 3.4, "Attention with contaminated keys")
+    labels = ("error of outputs", f"accuracy (%), theory, N = {WIDTH}")
+    panels = zip(figure.subplots(1, 2), MEASURES, (1.0, 100.0), labels, strict=True)
+    for axes, key, times, label in panels:
+        for one in COMPETITORS:
+            shown = [numbers[key][one.name][f"{100 * share:g} % by {SIZE:g}"] for share in SHARES]
+            values, errors = (times * np.array([of[part] for of in shown]) for part in
+                              ("value", "error"))  # fmt: skip
+            marks = {"color": one.colour, "marker": one.marker, "markersize": 4.0}
+            axes.errorbar(
+                [100 * share for share in SHARES], values, errors, label=one.name, **marks
+            )
+        axes.set(ylabel=label, xlabel=f"entries off by {SIZE:g} standard deviations (%)")
+    style.legend_below(figure, figure.axes[0].get_legend_handles_labels(), columns=2)
     return figure
 
 
@@ -213,15 +183,12 @@ if __name__ == "__main__":
     seeds = range(study.size(0, 10))
     by_seed = [study.once(str(seed), measure, seed) for seed in seeds]
     found = {
-        name: {
-            key: np.array([one[name][key] for one in by_seed if key in one[name]])
-            for key in ("outputs", *PREDICTORS, EXACT)
-        }
+        name: {key: np.array([one[name][key] for one in by_seed]) for key in MEASURES}
         for name in NAMES
     }
     numbers = summary(found)
     study.record(numbers, seeds=list(seeds))
-    rows = {name: {key: numbers[key][name] for key in ("accuracy", "outputs")} for name in NAMES}
+    rows = {name: {key: numbers[key][name] for key in MEASURES} for name in NAMES}
     study.table("conditions", "", rows, COLUMNS)
     with style.figure_style():
         study.draw(draw(numbers))

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
 import sampler
-from runs.studies.study import RUNS, Study, mean_over
+from runs.studies.study import RUNS, Study, known_digits, mean_over
 from sampler.attention.layers import LayerVariants
 from sampler.attention.similarity import HeadDistances
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
@@ -264,6 +264,27 @@ def summary(trainings: Trainings) -> dict:
     return numbers
 
 
+def lines_of(numbers: dict) -> list[list[str]]:
+    """Every measure of every variant, in brackets the paired difference to softmax."""
+    lines = []
+    for measure in TABLED:
+        line = [measure, known_digits(numbers[measure][SOFTMAX])]
+        for name in list(FORMS)[1:]:
+            cells = known_digits(numbers[measure][name])
+            if ", " not in measure or measure.startswith("accuracy"):
+                minus = numbers["minus softmax"][measure][name]
+                cells += f" ({'+' * (minus['value'] > 0)}{known_digits(minus)})"
+            line.append(cells)
+        lines.append(line)
+    return lines
+
+
+TABLED = (
+    "steps", "cosine of matrices, before training", "cosine of matrices, squared error 0.02",
+    "cosine of matrices", "cosine of outputs", "distance of matrices", "distance of outputs",
+    "off-diagonal share of U₁", "participation ratio of U₁", "accuracy", "accuracy, theory",
+    "accuracy, infinite width",
+)  # fmt: skip
 SHOWN = ("cosine of matrices", "cosine of outputs", "accuracy")
 LOOKS = ((style.GREY, "^"), (style.BLUE, "o"), (style.VERMILLION, "s"))
 
@@ -322,6 +343,7 @@ if __name__ == "__main__":
     numbers["accuracy of means"] = mean_over(of_means, "seeds")
     drawn, recorded = RECORDED[name]
     study.record(numbers, recorded, labelled=problem.labelled, seeds=list(seeds))
+    study.table_of_text(name, ["", *FORMS], lines_of(numbers))
     title = f"{name.removesuffix('_eq').replace('_', '-')}, trained to the same squared error"
     with style.figure_style():
         study.draw(draw(trainings, title), drawn)

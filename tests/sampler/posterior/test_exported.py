@@ -11,11 +11,12 @@ import scipy.stats
 from numpyro import handlers, infer
 from numpyro.infer.util import log_density
 
+from sampler.data.split import AttendedSplit
 from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.exported import export_model
 from sampler.posterior.space import TEMPERATURE, chain_model
-from sampler.problem import Problem
+from sampler.problem import Problem, TrainingData
 from tests.assertions import assert_within_mcse
 from tests.learned import learned_problem
 from tests.problems import (
@@ -35,6 +36,12 @@ SPREAD = 0.5
 def problem_of(learning, test=None) -> Problem:
     test = learning.attended[:1] if test is None else test
     return Problem(learning, test, None, (), ())
+
+
+def training_data(learning) -> TrainingData:
+    """All examples of a problem, for another one in which rows stand for them."""
+    arrays = np.asarray(learning.attended), np.asarray(learning.labels)
+    return TrainingData(AttendedSplit(*arrays, learning.architecture.heads), "last", ())
 
 
 def drawn(space, rng) -> dict:
@@ -117,8 +124,7 @@ def test_numpyro_and_flat_vector_have_one_density(kind, name, spread, rng):
     assert of_export == pytest.approx(expected, rel=1e-10)
     if kind == "rows":
         # The labels of the examples themselves, as they are given.
-        examples = np.asarray(whole.attended), np.asarray(whole.labels)
-        model, kwargs = problem.numpyro_model(name, (), examples)
+        model, kwargs = replace(problem, whole=training_data(whole)).numpyro_model(name, ())
         np.testing.assert_array_equal(kwargs["labels"], whole.labels)
         of_examples = float(log_density(model, (), kwargs, position)[0])
         assert of_examples == pytest.approx(expected, rel=1e-10)
@@ -222,9 +228,10 @@ def many_examples(rng, outputs: int):
 def test_labels_that_are_simulated_have_the_covariance_of_the_kernel(kind, rng):
     """Mean zero and K + 𝒯 1, and the density is that of the draws."""
     whole, rows = many_examples(rng, outputs=2)
-    examples = (np.asarray(whole.attended), np.asarray(whole.labels)) if kind == "rows" else None
-    problem = whole if examples is None else rows
-    model, kwargs = problem_of(problem).numpyro_model("order_parameters", (), examples)
+    problem = rows if kind == "rows" else whole
+    examples = training_data(whole) if kind == "rows" else None
+    of_examples = replace(problem_of(problem), whole=examples)
+    model, kwargs = of_examples.numpyro_model("order_parameters", ())
     position = drawn(space_of(problem, whitened=False), rng)
     site = traced(model, {**kwargs, "labels": None}, position)
     law = site["y"]["fn"]
