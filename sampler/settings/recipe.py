@@ -153,7 +153,7 @@ class Recipe(NamedRecipe):
         given = {"attention": {}} | {
             name: value.model_dump(exclude_unset=True) if isinstance(value, Section) else value
             for name, value in settings.items()
-            if name in ("attention", "network")
+            if name in ("attention", "network") and value is not None
         }
         filled = {"attention": section.attention_defaults, "network": section.network_defaults}
         filled = {n: d for n, d in filled.items() if d and isinstance(given.get(n), dict)}

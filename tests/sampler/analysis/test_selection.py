@@ -128,9 +128,8 @@ def read(directory: Path) -> dict[str, dict]:
 def arrays() -> dict[str, np.ndarray]:
     """A small task in three splits, as a user would store it."""
     section = MarkovChain(
-        kind="markov_chain", examples_train=8, examples_test=40, examples_validation=20,
-        tokens=4, features=6,
-    )  # fmt: skip
+        examples_train=8, examples_test=40, examples_validation=20, tokens=4, features=6
+    )
     task = section.make(Attention(heads=(("good", "uniform"), ("uniform",))))
     stored = {}
     for name, split in (

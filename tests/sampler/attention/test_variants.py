@@ -26,8 +26,9 @@ from sampler.attention.variants import (
     normalised_columns,
 )
 from sampler.data.make import build_task
+from sampler.data.markov_chain import MarkovChain
 from sampler.errors import InputError
-from sampler.settings.recipe import Recipe
+from sampler.settings.recipe import Recipe, TrainingRecipe
 from tests.assertions import assert_equal_to_rounding
 
 EXAMPLES, HEADS, TOKENS, SIZE = 3, 2, 8, 5
@@ -283,18 +284,16 @@ class HardMaximum(AttentionVariant):
 def test_a_variant_without_derivatives_is_refused_where_its_logits_would_move():
     """Where they are sampled or trained; of fixed heads it is taken."""
     form = HardMaximum()
-    own = {"name": "x", "task": {"kind": "markov_chain", "tokens": 4, "features": 6}}
-    own |= {"network": {"widths": 3}}
+    own = {"task": MarkovChain(tokens=4, features=6), "network": {"widths": 3}}
     for kind, field in (("good", None), ("learned", "attention.form (layer 1, head 1)")):
         heads = {"heads": [["uniform", kind]], "form": [[Softmax(), form]]}
         refused = nullcontext() if field is None else pytest.raises(InputError)
         with refused as caught:
-            build_task(Recipe(**own | {"attention": heads}))
+            build_task(Recipe(**own, attention=heads))
         assert field is None or caught.value.field == field
     training = {"heads": [2], "widths": 4, "key_size": 2}
     task = {"kind": "one_shot", "images": "digits"}
     for variants, refused in (([Softmax()], False), ([[Softmax(), form]], True)):
-        sections = {"name": "x", "task": task, "training": training | {"form": variants}}
         with pytest.raises(InputError) if refused else nullcontext() as caught:
-            Recipe(**sections)
+            TrainingRecipe(task=task, training=training | {"form": variants})
         assert not refused or caught.value.field == "training.form"

@@ -5,16 +5,20 @@ import math
 import numpy as np
 import pytest
 
+from sampler.data.copying import Copy
 from sampler.data.make import build_task
 from sampler.settings.recipe import Recipe
 
-SMALL = {"kind": "copy", "tokens": 7, "symbols": 5, "examples_train": 400, "examples_test": 30}
+SMALL = {"tokens": 7, "symbols": 5, "examples_train": 400, "examples_test": 30}
 
 
 def recipe_of(attention=None, widths=10, **settings):
-    sections = {"name": "copy", "task": {**SMALL, **settings}, "network": {"widths": widths}}
-    sections["posterior"] = {"temperature": 0.2}
-    return Recipe(**sections | ({} if attention is None else {"attention": attention}))
+    return Recipe(
+        task=Copy(**SMALL | settings),
+        attention=attention,
+        network={"widths": widths},
+        posterior={"temperature": 0.2},
+    )
 
 
 def task_of(attention=None, **settings):

@@ -3,18 +3,16 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from sampler.data.digits import patches_with_positions, read_images
+from sampler.data.digits import Digits, patches_with_positions, read_images
 from sampler.data.make import build_task
 from sampler.settings.recipe import Recipe
 
-SMALL = {"kind": "digits", "examples_train": 30, "examples_test": 40}
+SMALL = {"examples_train": 30, "examples_test": 40}
 
 
 def task_of(attention=None, **settings):
-    sections = {"name": "digits", "task": {**SMALL, **settings}, "network": {"widths": 10}}
-    if attention is not None:
-        sections["attention"] = attention
-    return build_task(Recipe(**sections))
+    task = Digits(**SMALL | settings)
+    return build_task(Recipe(task=task, attention=attention, network={"widths": 10}))
 
 
 def test_the_tokens_of_an_image_are_its_patches():

@@ -18,10 +18,6 @@ from tests.assertions import assert_equal_to_rounding
 from tests.pictures import random_drawings
 
 
-def section(**settings) -> OneShotImages:
-    return OneShotImages(kind="one_shot", **settings)
-
-
 @pytest.mark.parametrize(("source", "target"), [(105, 32), (8, 32), (32, 32)])
 def test_resizing_keeps_a_constant_and_mirrors(source, target):
     matrix = resizing_matrix(source, target)
@@ -45,7 +41,7 @@ def test_labelled_images_in_any_number_format(tmp_path, rng, scale):
     labels = np.repeat(["a", "b", "c"], 2)
     path = tmp_path / "images.npz"
     np.savez(path, images=images[order], labels=labels[order])
-    received = read_drawings(section(images=str(path)))
+    received = read_drawings(OneShotImages(images=str(path)))
     assert received.names == ("a", "b", "c")
     assert received.counts.tolist() == [2, 2, 2]
     for c in range(3):
@@ -71,7 +67,7 @@ def test_images_that_cannot_be_used_are_refused(tmp_path, arrays, field):
     if arrays is not None:
         np.savez(path, **arrays)
     with pytest.raises(InputError) as caught:
-        split_characters(read_drawings(section(images=str(path))), section())
+        split_characters(read_drawings(OneShotImages(images=str(path))), OneShotImages())
     assert caught.value.field.partition("[")[0] == field
 
 
@@ -88,9 +84,9 @@ def test_files_in_the_format_of_mnist(tmp_path, rng, ending):
     path = tmp_path / f"t10k-images-idx3-ubyte{ending}"
     write_idx(path, images)
     write_idx(tmp_path / f"t10k-labels-idx1-ubyte{ending}", labels)
-    received = read_drawings(section(images=str(path)))
+    received = read_drawings(OneShotImages(images=str(path)))
     np.savez(tmp_path / "same.npz", images=images.astype(np.uint8), labels=labels)
-    expected = read_drawings(section(images=str(tmp_path / "same.npz")))
+    expected = read_drawings(OneShotImages(images=str(tmp_path / "same.npz")))
     assert received.names == expected.names == ("0", "1", "7")
     assert np.array_equal(received.images, expected.images)
     assert received.counts.tolist() == [2, 2, 2]
@@ -107,7 +103,7 @@ def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change):
     elif change == "no labels":
         labels.unlink()
     with pytest.raises(InputError) as caught:
-        read_drawings(section(images=str(path)))
+        read_drawings(OneShotImages(images=str(path)))
     assert caught.value.field == ("labels" if change == "other labels" else "task.images")
 
 
@@ -119,12 +115,12 @@ def test_splits_share_no_character_and_leave_none_out():
     """The seed decides them."""
     drawings, checksums = made(), []
     for seed in (0, 0, 1):
-        splits = split_characters(drawings, section(seed=seed, rotations=False))
+        splits = split_characters(drawings, OneShotImages(seed=seed, rotations=False))
         names = [set(part.names) for part in (splits.train, splits.validation, splits.test)]
         assert [len(part) for part in names] == [11, 3, 6]
         assert set.union(*names) == set(drawings.names)
         for one, other in ((splits.train, splits.test), (splits.validation, splits.test)):
-            refuse_shared_drawings(one, other, "field", "value")
+            refuse_shared_drawings(one, other, "digits")
         for part in (splits.train, splits.validation, splits.test):
             for name, first in zip(part.names, part.first, strict=True):
                 row = 2 * drawings.names.index(name)
@@ -134,13 +130,14 @@ def test_splits_share_no_character_and_leave_none_out():
     assert checksums[0] == checksums[1]
     assert checksums[0] != checksums[2]
     both = Drawings(made().images[3:4], ("x",), np.array([1]))
-    with pytest.raises(InputError):
-        refuse_shared_drawings(made(), both, "field", "value")
+    with pytest.raises(InputError) as caught:
+        refuse_shared_drawings(made(), both, "digits")
+    assert caught.value.field == "task.test"
 
 
 def test_rotated_training_characters_are_new_ones():
-    plain = split_characters(made(), section(rotations=False))
-    turned = split_characters(made(), section())
+    plain = split_characters(made(), OneShotImages(rotations=False))
+    turned = split_characters(made(), OneShotImages())
     assert turned.train.characters == 4 * plain.train.characters
     assert turned.validation.names == plain.validation.names
     assert np.array_equal(turned.test.images, plain.test.images)
@@ -154,7 +151,7 @@ def test_lists_name_characters_or_alphabets():
     images = np.zeros((12, 4, 4), np.float32)
     labels = np.repeat(["Greek/a", "Greek/b", "Korean/a", "Korean/b", "Latin/a", "Latin/b"], 2)
     drawings = sort_drawings(images, list(labels))
-    settings = section(
+    settings = OneShotImages(
         characters_test=("Korean",), characters_validation=("Latin/b", "Latin/a"), rotations=False
     )
     splits = split_characters(drawings, settings)
@@ -173,7 +170,7 @@ def test_lists_name_characters_or_alphabets():
 )
 def test_overlapping_unknown_and_too_few_characters_are_refused(settings, field):
     with pytest.raises(InputError) as caught:
-        split_characters(made(6), section(**settings))
+        split_characters(made(6), OneShotImages(**settings))
     assert caught.value.field == f"task.{field}"
 
 

@@ -12,6 +12,7 @@ from sampler.attention.layers import variants_by_head
 from sampler.attention.variants import Linear, ScaledHeads
 from sampler.cli import main
 from sampler.data.make import build_task
+from sampler.data.one_shot import OneShot
 from sampler.errors import ExitCode, InputError
 from sampler.network import network_outputs
 from sampler.problem import build_problem
@@ -96,10 +97,10 @@ def test_extra_heads_stand_beside_those_of_a_hypernetwork(tmp_path, rng):
     path = write_training(tmp_path, rng)
     settings = ["training.hypernetwork=[true,false]", "training.widths=[6,5,4,3]"]
     write_untrained(tmp_path, load_recipe(path, settings, kind=TrainingRecipe))
-    settings = {"kind": "one_shot", "model": str(tmp_path), "random_heads": 1}
     sizes = {"examples_train": 4, "examples_test": 2, "examples_validation": 0}
+    episodes = OneShot(model=tmp_path, random_heads=1, **sizes)
     network = {"widths": 5, "hypernetwork": [True, False]}
-    task = build_task(Recipe(name="x", task=settings | sizes, network=network))
+    task = build_task(Recipe(task=episodes, network=network))
     assert [omega.shape[1] for omega in task.train.attention] == [3, 3]
 
 

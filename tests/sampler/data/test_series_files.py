@@ -48,7 +48,7 @@ def folder(tmp_path):
 
 
 def read(folder, heads=(("lag", "random"), ("uniform",)), **settings):
-    section = SeriesArchive(kind="time_series", folder=str(folder), **settings)
+    section = SeriesArchive(folder=folder, **settings)
     return section.make(Attention(heads=heads, lag=2))
 
 

@@ -89,7 +89,7 @@ def queries_of(split, embedding) -> set[bytes]:
 def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
     """With equal sizes, two splits of one stream would be equal to the bit."""
     settings = {"kind": kind, **SOURCES[kind, source](tmp_path)}
-    task = build_task(Recipe(name="x", task=settings, network={"widths": 10}))
+    task = build_task(Recipe(task=settings, network={"widths": 10}))
     assert len(task.splits) == (2 if source == "archive" else 3)
     for one, other in itertools.combinations(task.splits, 2):
         assert one.inputs.shape == other.inputs.shape
@@ -112,8 +112,7 @@ NAMES = ("train", "test", "validation")
 
 
 def splits_of(settings, **sizes):
-    sections = {"name": "x", "task": settings | sizes, "network": {"widths": 10}}
-    return build_task(Recipe(**sections)).named_splits
+    return build_task(Recipe(task=settings | sizes, network={"widths": 10})).named_splits
 
 
 def assert_first_of(split, expected):

@@ -7,6 +7,7 @@ import numpy as np
 from sampler.attention import similarity
 from sampler.attention.similarity import HeadDistances
 from sampler.data.make import build_task
+from sampler.data.markov_chain import MarkovChain
 from sampler.data.split import Split
 from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe
@@ -51,8 +52,7 @@ def recipe_of(**network):
     sizes = {"examples_train": 4, "examples_test": 3, "examples_validation": 2}
     heads = [["good", "random"], ["uniform", "random", "good"]]
     return Recipe(
-        name="pairs",
-        task={"kind": "markov_chain", "tokens": 3, "features": 4, **sizes},
+        task=MarkovChain(tokens=3, features=4, **sizes),
         attention={"heads": heads, "form": {"kind": "head_normalised"}},
         network={"widths": 3, **network},
     )

@@ -32,7 +32,7 @@ def assert_mean(samples, expected):
 def many():
     """Many examples of the default series but for their sizes, and the settings."""
     settings = {"examples_train": 4000, "examples_test": 1000, "tokens": 20, "channels": 4}
-    section = TimeSeries(kind="time_series", **settings)
+    section = TimeSeries(**settings)
     heads = (("uniform",), ("uniform",))
     return section.make(Attention(heads=heads)), section
 

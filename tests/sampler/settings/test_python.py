@@ -84,6 +84,8 @@ def test_defaults_of_a_task_are_those_of_the_task_that_it_is_changed_to():
     )
     assert lagged.attention.lag == 7
     assert lagged.attention.heads == (("lag", "random"), ("uniform", "random"))
+    left_open = sampler.Recipe(task=MARKOV, network={"widths": 3})
+    assert sampler.Recipe(task=MARKOV, attention=None, network={"widths": 3}) == left_open
 
 
 def test_how_chains_end_is_chosen_anew_where_a_change_decides_it():

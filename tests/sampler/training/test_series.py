@@ -110,7 +110,7 @@ def test_few_labels_and_two_classes(folder, splits):
 
 
 def test_every_class_has_series_for_validation():
-    settings = LabelledSeries(kind="time_series", folder="none", fraction_validation=0.05)
+    settings = LabelledSeries(folder="none", fraction_validation=0.05)
     classes = np.repeat([1, 0], [4, 60])
     train, validation = split_by_class(settings, classes, ("many", "few"))
     assert np.bincount(classes[validation]).tolist() == [3, 1]
