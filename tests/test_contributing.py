@@ -234,9 +234,10 @@ def test_a_space_with_other_priors_is_sampled_and_has_no_theory(tmp_path, capsys
     tree = sampler.open_results(tmp_path / "sample").draws
     with pytest.raises(InputError, match="laplace_weights"):
         sampler.compare(theory, tree)
-    for export in (sampler.numpyro_model, sampler.log_density):
+    loaded = sampler.Recipe.load(recipe)
+    for export in (loaded.numpyro_model, loaded.log_density):
         with jax.enable_x64(True), pytest.raises(InputError, match="laplace_weights"):
-            export(recipe, space="weights")
+            export("weights")
     space, learning = laplace_space()
     with pytest.raises(InputError):
         draw_weights_back(space, learning.architecture, {}, 1, 0)

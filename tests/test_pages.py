@@ -1,4 +1,7 @@
-"""Pages name what there is: keywords of public functions, modules and classes, scripts."""
+"""Pages name what there is: keywords of what is public, modules and classes, scripts.
+
+Python that pages about how something is done show is executed.
+"""
 
 import importlib
 import inspect
@@ -35,20 +38,24 @@ def calls(text: str, name: str) -> Iterator[str]:
         yield re.sub(r'"[^"]*"', "", "".join(inside))
 
 
-def functions() -> dict[str, inspect.Signature]:
-    """Public functions with keywords of their own."""
+def keywords() -> dict[str, set[str] | None]:
+    """Those of public functions and classes; None for arrays, which are named in many ways."""
     public = {name: getattr(sampler, name) for name in sampler.__all__}
-    return {name: inspect.signature(one) for name, one in public.items() if inspect.isfunction(one)}
+    found = {
+        name: set(inspect.signature(one).parameters)
+        for name, one in public.items()
+        if not (isinstance(one, type) and issubclass(one, Exception))
+    }
+    return found | {"sample": found["sample"] | {*sampler.Sampler.model_fields}, "Arrays": None}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_is_there(page: Path):
     text = page.read_text(encoding="utf-8")
-    for name, signature in functions().items():
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+    for name, known in keywords().items():
         for inside in calls(text, name):
             given = set(re.findall(r"(?<![\w.=])(\w+)=(?!=)", inside))
-            assert takes_any or given <= signature.parameters.keys(), (name, given)
+            assert known is None or given <= known, (name, given)
     for module, names in IMPORT.findall(text):
         for name in re.findall(r"\w+", names):
             loaded = importlib.import_module(module)
@@ -56,3 +63,22 @@ def test_what_a_page_names_is_there(page: Path):
     for line in text.split("\n\n"):
         for file in FILE.findall(line):
             assert (ROOT / file).exists() or FROZEN in line, file
+
+
+def test_the_reference_has_every_public_name():
+    text = (ROOT / "docs" / "reference" / "python.rst").read_text(encoding="utf-8")
+    assert {*sampler.__all__} <= {*re.findall(r"\w+", text)}
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "page",
+    ["learned_attention", "nonlinear_values", "outside_theory", "own_arrays", "write_recipe"],
+)
+def test_python_of_a_page_runs(page, without_annotation_checks):
+    text = (ROOT / "docs" / "howto" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert blocks
+    exec(compile("\n".join(blocks), page, "exec"), {})

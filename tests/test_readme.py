@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from sampler.settings.recipe import Recipe
 from tests import ROOT
 from tests.commands import in_process
 from tests.shown import NUMBER, Shown, numbers_in, places, plain
@@ -38,8 +39,8 @@ def test_lines_from_python(precision_as_before, without_annotation_checks):
     smaller = "\n".join(SHOWN)
     for text, small in (
         ("num_warmup=500, num_samples=500", "num_warmup=20, num_samples=20, progress_bar=False"),
-        ("heads=", "tokens=4, examples_train=6, examples_test=5, features=6, heads="),
-        ("widths=10, temperature=0.01", "widths=3, temperature=0.5"),
+        ("MarkovChain(", "MarkovChain(tokens=4, examples_train=6, examples_test=5, features=6, "),
+        ('{"widths": 10}', '{"widths": 3}, posterior={"temperature": 0.5}'),
         ("draws=1000", "draws=20, warmup=20, space='weights', algorithm='hmc', leapfrog_steps=3"),
     ):
         assert text in smaller
@@ -47,7 +48,18 @@ def test_lines_from_python(precision_as_before, without_annotation_checks):
     names: dict = {}
     exec(compile(smaller, "README.md", "exec"), names)
     assert names["draws"]["posterior"].sizes["draw"] == 20
-    assert names["comparison"].diagnostics.chains > 1
+    assert names["draws"]["posterior"].sizes["chain"] > 1
+
+
+def test_python_has_the_recipe_whose_numbers_are_shown():
+    first, _, _ = SHOWN[0].partition("theory =")
+    names: dict = {}
+    exec(compile(first, "README.md", "exec"), names)
+    shipped = Recipe.load(ROOT / "runs" / "quickstart.toml")
+    for section in ("task", "attention", "network", "posterior"):
+        assert getattr(names["recipe"], section) == getattr(shipped, section)
+    draws = re.search(r"draws=(\d+)", SHOWN[0])
+    assert int(draws[1]) == shipped.sampler.draws
 
 
 def masked(line: str) -> str:

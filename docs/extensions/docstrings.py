@@ -34,7 +34,7 @@ def kind_of(line: str, following: str, before: str) -> str:
         return before
     if line.startswith("    "):
         return "verbatim"
-    alone = NAMES.match(line) and following.startswith("     ")
+    alone = NAMES.match(line) and following.startswith("    ")
     return "table" if alone or ROW.match(line) else "text"
 
 

@@ -7,7 +7,9 @@ fields.
 import json
 import re
 from importlib import import_module
+from inspect import getdoc
 
+from docstrings import ROW
 from pages import Written, table
 from pydantic import BaseModel
 
@@ -74,30 +76,35 @@ def accepted(name: str, schema: dict, field) -> str:
     return "; ".join(said) or words(schema)
 
 
-def default(field) -> str:
+def default(name: str, field) -> str:
     """Write the value of a key that a recipe leaves out."""
     if field.is_required():
         return "**required**"
     value = field.get_default(call_default_factory=True)
     if value is None:
         return "none"
-    return code(value)
+    return "set by the task" if (name, value) == ("heads", ()) else code(value)
 
 
 def rows(section: type[BaseModel]) -> list[list[str]]:
     """List a row for each key: accepted values, default and meaning."""
     schema = section.model_json_schema()["properties"]
     return [
-        [f"`{name}`", accepted(name, schema[name], field), default(field), meaning(section, name)]
+        [
+            f"`{name}`",
+            accepted(name, schema[name], field),
+            default(name, field),
+            meaning(section, name),
+        ]
         for name, field in section.model_fields.items()
         if name != "kind"
     ]
 
 
 def described(section: type[BaseModel]) -> list[str]:
-    """Return the docstring of a class as lines of Markdown."""
-    lines = (getattr(section, "told", section.__doc__) or "").split("\n")
-    return ["", *(line.strip() for line in lines), ""]
+    """Return the docstring of a class as lines of Markdown, tables of names as lists."""
+    lines = (getattr(section, "told", None) or getdoc(section)).split("\n")
+    return ["", *(re.sub(f"^{ROW.pattern}", r"* `\1` ", line) for line in lines), ""]
 
 
 def keys(section: type[BaseModel]) -> list[str]:

@@ -141,13 +141,13 @@ class Arrays(TaskSettings):
             settings["labels"] = labels
         else:
             arrays["labels_train"] = labels
+        refuse_misspelt(settings, type(self).model_fields, given.keys() - others.keys())
         held = HeldArrays.of(arrays) if arrays else None
         if held is not None and path is not None:
             raise InputError("task.path", path, "give the path or the arrays, not both")
         if path is not None:
             settings["path"] = path
         elif held is None:
-            refuse_unknown(settings, {*type(self).model_fields, *given} - {*others})
             remedy = (
                 "name a file, or give arrays: inputs, attention and labels, or attended and heads"
             )
@@ -202,12 +202,15 @@ def named_as_in_a_file(given: Mapping[str, Any]) -> dict[str, Any]:
     return arrays
 
 
-def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise InputError for an argument that is no setting, with the one that is meant."""
-    for name in [name for name in given if name not in known]:
-        close = get_close_matches(name, known, n=1, cutoff=LIKE)
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
-        raise InputError(name, given[name], f"there is no such argument; {meant}")
+def refuse_misspelt(
+    given: Mapping[str, Any], settings: Collection[str], arrays: Collection[str]
+) -> None:
+    """Raise InputError for a name that is none of a setting or an array, but like one."""
+    for name in [name for name in given if name not in settings]:
+        for known, kind, prefix in ((settings, "key", "task."), (arrays, "array", "")):
+            if close := get_close_matches(name, known, n=1, cutoff=LIKE):
+                remedy = f"this {kind} is unknown; did you mean {prefix}{close[0]}?"
+                raise InputError(f"{prefix}{name}", given[name], remedy)
 
 
 def as_argument(name: str) -> str:

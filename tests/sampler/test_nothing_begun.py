@@ -30,7 +30,7 @@ def call(case):
     function = getattr(sampler, case["command"])
     changes = dict(map(parse_override, case["settings"]))
     over = [dict(map(parse_over, case["over"]))] if case["over"] else []
-    function(case["recipe"], *over, settings=changes, **case["keywords"])
+    function(sampler.Recipe.load(case["recipe"], changes), *over)
 
 def words_of(case):
     pairs = [("--set", each) for each in case["settings"]]
@@ -41,13 +41,11 @@ for case in json.load(open("cases.json")):
     before, seen = listing(), {"code": None, "errors": "", "call": ["", "", "", ""]}
     errors = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-        if not case["keywords"]:
-            seen["code"] = main(words_of(case))
-        if hasattr(sampler, case["command"]) and case["command"] != "solve":
-            try:
-                call(case)
-            except sampler.InputError as problem:
-                seen["call"] = [str(problem), problem.field, repr(problem.value), problem.remedy]
+        seen["code"] = main(words_of(case))
+        try:
+            call(case)
+        except sampler.InputError as problem:
+            seen["call"] = [str(problem), problem.field, repr(problem.value), problem.remedy]
     seen |= {"errors": errors.getvalue(), "written": sorted({*listing()} - {*before})}
     print(json.dumps(seen | {"jax": "jax" in sys.modules}), flush=True)
 """
@@ -60,7 +58,6 @@ class Case:
     name      of the recipe, or of an .npz file, whose recipe then has this name too
     settings  KEY=VALUE of --set
     over      KEY=V1,V2 of --over
-    keywords  of the Python function, of which there are no others
     shown     beginning of the value in the message
     """
 
@@ -70,24 +67,27 @@ class Case:
     shown: str
     command: str = "run"
     over: tuple[str, ...] = ()
-    keywords: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return " ".join([self.name, self.command, *self.settings, *self.over, *self.keywords])[:60]
+        return " ".join([self.name, self.command, *self.settings, *self.over])[:60]
 
 
 def tiny(setting: str, field: str, shown: str, **further) -> Case:
-    return Case("tiny", (setting,) if setting else (), field, shown, **further)
+    return Case("tiny", (setting,), field, shown, **further)
 
 
 def swept(over: str, field: str, shown: str, *settings: str) -> Case:
     return Case("tiny", settings, field, shown, command="sweep", over=(over,))
 
 
+# Of a grid Python solves one point alone.
+GRID_TO_SOLVE = tiny(
+    "sweep.network.norm=['none', 'after']", "network.norm", "'after'", command="solve"
+)
 FORM = "attention.form={kind='softmax', scal=2.0}"
 LARGE = f"{2 * 10**13}"
 CASES = [
-    # Misspelt: in a section, its name, in tables in tables, on the command line, and in Python.
+    # Misspelt: in a section, its name, in tables in tables, on the command line.
     Case("misspelt", (), "sampler.chians", "4"),
     Case("misspelt_table", (), "network.mlp.widht", "3"),
     tiny("network.widhts=10", "network.widhts", "10"),
@@ -96,7 +96,6 @@ CASES = [
     tiny(FORM, "attention.form", "{"),
     swept("network.widhts=3,4", "network.widhts", "3"),
     swept("attention.learned.rnak=3,4", "attention.learned.rnak", "3"),
-    tiny("", "figurse", "False", keywords=("figurse",)),
     tiny("temperature=1.0", "temperature", "1.0"),
     # Of another type, out of limits, unknown by name.
     tiny("network.widths=ten", "network.widths", "'ten'"),
@@ -151,7 +150,7 @@ CASES = [
     Case("wide", ("network.widths=100", "sampler.evidence=true", "sampler.space=order_parameters"),
          "sampler.evidence", "True"),
     tiny("network.norm=after", "network.norm", "'after'", command="solve"),
-    tiny("sweep.network.norm=['none', 'after']", "network.norm", "'after'", command="solve"),
+    GRID_TO_SOLVE,
     tiny(f"task.examples_train={LARGE}", "memory", ""),
     tiny("task.features=200000000", "memory", ""),
     tiny("sampler.draws=100000000000", "memory", ""),
@@ -205,11 +204,7 @@ def seen(tmp_path_factory) -> dict[Case, dict]:
     for name, text in recipes.items():
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
     (folder / "no_text.toml").write_bytes(b"\xff\xfe")
-    stored = [
-        asdict(case)
-        | {"recipe": f"{case.name}.toml", "keywords": dict.fromkeys(case.keywords, False)}
-        for case in CASES
-    ]
+    stored = [asdict(case) | {"recipe": f"{case.name}.toml"} for case in CASES]
     (folder / "cases.json").write_text(json.dumps(stored))
     done = subprocess.run(
         [sys.executable, "-c", CHILD],
@@ -226,8 +221,6 @@ def test_a_command_is_refused_in_one_line_and_nothing_is_begun(case, seen):
     one = seen[case]
     assert one["written"] == []
     assert not one["jax"]
-    if case.keywords:
-        return
     assert one["code"] == ExitCode.BAD_INPUT
     (line,) = one["errors"].splitlines()
     start = f"attention-posterior: {case.field} = {case.shown}"
@@ -237,7 +230,7 @@ def test_a_command_is_refused_in_one_line_and_nothing_is_begun(case, seen):
     assert remedy
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.command != "solve"], ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if c is not GRID_TO_SOLVE], ids=str)
 def test_the_same_is_refused_in_python_by_its_name(case, seen):
     text, field, value, remedy = seen[case]["call"]
     assert field == case.field

@@ -116,6 +116,10 @@ REFUSED = [
     (TOKENS | {"path": "a.npz"}, "task.path"),
     ({"inputs": [[1.0], [1.0, 2.0]]}, "inputs"),
     ({"inputs": np.ma.masked_array([1.0])}, "inputs"),
+    ({"inptus": np.ones(2), "labels": np.ones(2)}, "inptus"),
+    (TOKENS | {"atended": np.ones(2)}, "atended"),
+    ({"pth": "a.npz"}, "task.pth"),
+    ({"kind": "arrays", "tokens": 3}, "task.path"),
 ]
 
 
