@@ -249,6 +249,10 @@ def sweep(arguments: Namespace) -> ExitCode:
     refuse_without_grid(recipe)
     # Other processes, on other machines, have other working directories.
     directory = Path(arguments.out or default_directory(recipe)).resolve()
+    if arguments.worker:
+        from sampler.jobs.workers import work as work_at_points
+
+        return work_at_points(directory, arguments.interruption)
     if arguments.slurm_options and not arguments.slurm:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
     if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":

@@ -1,5 +1,6 @@
 """Tables that can be added to from outside the package: tasks, algorithms, figures and others."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -12,6 +13,8 @@ Entry = TypeVar("Entry")
 
 # Packages that name a module under this entry point are imported before a recipe is read.
 ENTRY_POINT_GROUP = "attention_posterior"
+# What was registered, with its table, and the module that did so.
+REGISTERED: "list[tuple[Registry, str, str]]" = []
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
@@ -31,6 +34,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         if name in self._entries:
             raise ValueError(f"{self.kind} {name!r} is registered already")
         self._entries[name] = entry
+        REGISTERED.append((self, name, sys._getframe(1).f_globals["__name__"]))
         return entry
 
     def __getitem__(self, name: str) -> Entry:
@@ -70,3 +74,17 @@ def load_plugins() -> None:
                 f"cannot be imported ({type(problem).__name__}: {problem}); "
                 f"repair or uninstall the package {package}",
             ) from problem
+
+
+def registered_by_scripts() -> list[tuple[str, str]]:
+    """Kind and name of what neither this package nor one with an entry point has registered.
+
+    Another process does not know it.
+    """
+    plugins = (plugin.module for plugin in entry_points(group=ENTRY_POINT_GROUP))
+    packages = {module.partition(".")[0] for module in (__name__, *plugins)}
+    return [
+        (table.kind, name)
+        for table, name, module in REGISTERED
+        if name in table and module.partition(".")[0] not in packages
+    ]
