@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from sampler.data.make import make_data
 from sampler.errors import DiskError, ExitCode, InputError, Option, exit_code_of, one_line
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import FittedData, Plan, data_key, plan_with_data
+from sampler.jobs.plan import Plan, SharedData, data_key, plan_with_data
 from sampler.jobs.run import start_run
 from sampler.registry import registered_by_scripts
 from sampler.settings.recipe import load_recipe
@@ -177,7 +178,7 @@ class PointPlans:
         self.directory, self.assignment = directory, assignment
         self.grid = load_recipe(directory / RECIPE_FILE).points()
         self._key: str | None = None
-        self._data: FittedData | None = None
+        self._data: SharedData | None = None
 
     def folder(self, point: int) -> Path:
         """The directory of a point."""
@@ -189,8 +190,8 @@ class PointPlans:
         key = data_key(asked)
         if self._data is None or key != self._key:
             self._data = None  # or there would be two of them for a while
-            self._key, self._data = key, FittedData.of(asked)
-        fitted = self._data.fit(asked)
+            self._key, self._data = key, SharedData(make_data(asked))
+        fitted = self._data.fitted(asked)
         plan = plan_with_data(self.assignment.command, asked, self.folder(point), *fitted)
         of_sweep = {"sampling": self.assignment.sampling, "figures": self.assignment.figures}
         return replace(plan, label=label, **of_sweep)
