@@ -13,8 +13,8 @@ Entry = TypeVar("Entry")
 
 # Packages that name a module under this entry point are imported before a recipe is read.
 ENTRY_POINT_GROUP = "attention_posterior"
-# What was registered, with its table, and the module that did so.
-REGISTERED: "list[tuple[Registry, str, str]]" = []
+# What was registered, with its table, and the packages whose code was at work then.
+REGISTERED: "list[tuple[Registry, str, set[str]]]" = []
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
@@ -34,7 +34,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         if name in self._entries:
             raise ValueError(f"{self.kind} {name!r} is registered already")
         self._entries[name] = entry
-        REGISTERED.append((self, name, sys._getframe(1).f_globals["__name__"]))
+        REGISTERED.append((self, name, packages_at_work()))
         return entry
 
     def __getitem__(self, name: str) -> Entry:
@@ -76,15 +76,23 @@ def load_plugins() -> None:
             ) from problem
 
 
+def packages_at_work() -> set[str]:
+    """The packages of all functions and modules that are being carried out."""
+    packages, frame = set(), sys._getframe()
+    while frame is not None:
+        packages.add(str(frame.f_globals.get("__name__", "")).partition(".")[0])
+        frame = frame.f_back
+    return packages
+
+
 def registered_by_scripts() -> list[tuple[str, str]]:
-    """Kind and name of what neither this package nor one with an entry point has registered.
+    """Kind and name of what no package with an entry point has registered.
 
     Another process does not know it.
     """
-    plugins = (plugin.module for plugin in entry_points(group=ENTRY_POINT_GROUP))
-    packages = {module.partition(".")[0] for module in (__name__, *plugins)}
+    plugins = {each.module.partition(".")[0] for each in entry_points(group=ENTRY_POINT_GROUP)}
     return [
         (table.kind, name)
-        for table, name, module in REGISTERED
-        if name in table and module.partition(".")[0] not in packages
+        for table, name, packages in REGISTERED
+        if name in table and not packages & plugins
     ]
