@@ -64,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(leave.code or 0)
     except (Exception, KeyboardInterrupt) as problem:
         if isinstance(problem, BrokenPipeError) and arguments.command in PRINTING:
-            leave_reader()
+            # Print no more to a reader that has read enough, as `head` has: Python still writes at
+            # its end what is left.
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(ExitCode.OK)
         text, code = explain(problem, arguments)
         with suppress(OSError):  # nobody may read it
@@ -74,12 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 traceback.print_exception(problem)
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
         return int(code)
-
-
-def leave_reader() -> None:
-    """Print no more to a reader that has read enough, as `head` has."""
-    with suppress(OSError):  # Python still writes at its end what is left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def find_latest(arguments: Namespace) -> None:
@@ -303,22 +300,12 @@ def stage(arguments: Namespace) -> ExitCode:
 def prune(arguments: Namespace) -> ExitCode:
     """Remove heads of a trained network."""
     from sampler.jobs.run import plan_in
-    from sampler.settings.refusals import refuse_without_theory
-    from sampler.storage.directory import locked
 
     plan = plan_in(arguments.directory)
-    recipe, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
-    refuse_without_theory(recipe.outside_theory, recipe.learns_attention, remedy)
-    with locked(arguments.directory), jax_settings():
+    with jax_settings():
         from sampler.jobs.prune import prune as prune_heads
 
-        return prune_heads(
-            arguments.directory,
-            recipe,
-            plan.task,
-            arguments.orders,
-            arguments.seed,
-        )
+        return prune_heads(plan, arguments.orders, arguments.seed)
 
 
 # The commands that save what they have done when a signal asks them to stop, and all others that
