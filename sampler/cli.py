@@ -63,7 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(leave.code or 0)
     except (Exception, KeyboardInterrupt) as problem:
         if isinstance(problem, BrokenPipeError) and arguments.command in PRINTING:
-            leave_reader()
+            # Print no more to a reader that has read enough, as `head` has: Python still writes at
+            # its end what is left.
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(ExitCode.OK)
         text, code = explain(problem, arguments)
         with suppress(OSError):  # nobody may read it
@@ -73,12 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 traceback.print_exception(problem)
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
         return int(code)
-
-
-def leave_reader() -> None:
-    """Print no more to a reader that has read enough, as `head` has."""
-    with suppress(OSError):  # Python still writes at its end what is left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def find_latest(arguments: Namespace) -> None:
@@ -248,6 +245,10 @@ def sweep(arguments: Namespace) -> ExitCode:
     refuse_without_grid(recipe)
     # Other processes, on other machines, have other working directories.
     directory = Path(arguments.out or default_directory(recipe)).resolve()
+    if arguments.worker:
+        from sampler.jobs.workers import work as work_at_points
+
+        return work_at_points(directory, arguments.interruption)
     if arguments.slurm_options and not arguments.slurm:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
     if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":
@@ -298,22 +299,12 @@ def stage(arguments: Namespace) -> ExitCode:
 def prune(arguments: Namespace) -> ExitCode:
     """Remove heads of a trained network."""
     from sampler.jobs.run import plan_in
-    from sampler.settings.refusals import refuse_without_theory
-    from sampler.storage.directory import locked
 
     plan = plan_in(arguments.directory)
-    recipe, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
-    refuse_without_theory(recipe.outside_theory, recipe.learns_attention, remedy)
-    with locked(arguments.directory), jax_settings():
+    with jax_settings():
         from sampler.jobs.prune import prune as prune_heads
 
-        return prune_heads(
-            arguments.directory,
-            recipe,
-            plan.task,
-            arguments.orders,
-            arguments.seed,
-        )
+        return prune_heads(plan, arguments.orders, arguments.seed)
 
 
 # The commands that save what they have done when a signal asks them to stop, and all others that

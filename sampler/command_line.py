@@ -87,6 +87,7 @@ WHERE_TO_SWEEP = (
     argument("--scheduler", "ADDRESS", "run on a Dask cluster, as in tcp://host:8786"),
     argument("--slurm", None, "write DIR/sweep.sbatch, a Slurm job array"),
     argument("--point", "INDEX", "run one point of the grid, the first being 0", type=int),
+    argument("--worker", None, argparse.SUPPRESS),  # of a command with --workers
 )
 MORE = argument("--more", "DRAWS", type=positive_count,
     text="append so many draws per chain to a finished run, without new warm-up")

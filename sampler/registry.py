@@ -1,5 +1,6 @@
 """Tables that can be added to from outside the package: tasks, algorithms, figures and others."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -12,6 +13,8 @@ Entry = TypeVar("Entry")
 
 # Packages that name a module under this entry point are imported before a recipe is read.
 ENTRY_POINT_GROUP = "attention_posterior"
+# What was registered, with its table, and the packages whose code was at work then.
+REGISTERED: "list[tuple[Registry, str, set[str]]]" = []
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
@@ -31,6 +34,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         if name in self._entries:
             raise ValueError(f"{self.kind} {name!r} is registered already")
         self._entries[name] = entry
+        REGISTERED.append((self, name, packages_at_work()))
         return entry
 
     def __getitem__(self, name: str) -> Entry:
@@ -70,3 +74,25 @@ def load_plugins() -> None:
                 f"cannot be imported ({type(problem).__name__}: {problem}); "
                 f"repair or uninstall the package {package}",
             ) from problem
+
+
+def packages_at_work() -> set[str]:
+    """The packages of all functions and modules that are being carried out."""
+    packages, frame = set(), sys._getframe()
+    while frame is not None:
+        packages.add(str(frame.f_globals.get("__name__", "")).partition(".")[0])
+        frame = frame.f_back
+    return packages
+
+
+def registered_by_scripts() -> list[tuple[str, str]]:
+    """Kind and name of what no package with an entry point has registered.
+
+    Another process does not know it.
+    """
+    plugins = {each.module.partition(".")[0] for each in entry_points(group=ENTRY_POINT_GROUP)}
+    return [
+        (table.kind, name)
+        for table, name, packages in REGISTERED
+        if name in table and not packages & plugins
+    ]

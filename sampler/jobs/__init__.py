@@ -14,8 +14,8 @@ stored        comparison and diagnostics of stored results
 pages         figures and the page of stored results
 reproduce     a run done again, compared number by number
 sweep         the points of a grid, done by workers, then gathered
-executors     workers: this process, others, a Dask cluster
-worker_server what the process imports that workers are copies of
+workers       the loop over points, here or in commands that walk them together
+dask_workers  points as tasks of a Dask cluster
 slurm         a job array for the points of a sweep
 train         training a transformer
 prune         the heads of a trained network removed

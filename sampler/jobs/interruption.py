@@ -12,8 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 from sampler.errors import ExitCode, RequeueError
 
@@ -24,22 +23,20 @@ SIGNALS = (signal.SIGTERM, *WARNINGS)
 
 
 class Interruption:
-    """Whether a signal has asked the program to stop: its handler, or a file that names it.
+    """Whether a signal has asked the program to stop: its handler, or a question asked elsewhere.
 
-    stop_file  that asks this process where it hears no signals itself, as a worker of a sweep
+    is_asked  says so where this process hears no signals itself, as a worker of Dask
     """
 
-    def __init__(self, stop_file: Path | None = None) -> None:
-        self.stop_file = stop_file
-        self.moment_over = 0.0
+    def __init__(self, is_asked: Callable[[], bool] = lambda: False) -> None:
+        self.is_asked, self.moment_over = is_asked, 0.0
         self._signal: signal.Signals | None = None
 
     @property
     def received(self) -> signal.Signals | None:
         """The signal that asked; None where there was none."""
-        if self._signal is None and self.stop_file is not None:
-            with suppress(OSError, KeyError):
-                self._signal = signal.Signals[self.stop_file.read_text(encoding="ascii")]
+        if self._signal is None and self.is_asked():
+            self._signal = signal.SIGTERM
         return self._signal
 
     def __call__(self, number: int, _frame) -> None:

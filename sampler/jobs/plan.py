@@ -215,9 +215,13 @@ def points_by_data(grid: Sequence[tuple[str, Recipe]]) -> list[list[tuple[str, R
     """The points of a sweep in groups that ask for the same data, the first point in front."""
     groups: dict[str, list[tuple[str, Recipe]]] = {}
     for label, asked in grid:
-        key = asked.model_dump_json(include={"task", "attention"})
-        groups.setdefault(key, []).append((label, asked))
+        groups.setdefault(data_key(asked), []).append((label, asked))
     return list(groups.values())
+
+
+def data_key(recipe: Recipe) -> str:
+    """What decides which data `make_data` makes."""
+    return recipe.model_dump_json(include={"task", "attention"})
 
 
 def plan_with_data(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,19 +11,19 @@ import xarray as xr
 from sampler.analysis.predictors import predicted
 from sampler.analysis.results import PRUNING_FILE
 from sampler.analysis.text import unbroken, wrapped
-from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.heads.cost_tables import ablation_text, described
 from sampler.heads.costs import Show, ablation, costs, removed_in_order, silent
 from sampler.heads.figures import DRAWN
 from sampler.heads.importance import LabelledModel
 from sampler.heads.path_sum import PathSum, ZeroedTheory, all_heads
+from sampler.jobs.plan import Plan
 from sampler.jobs.progress import Progress
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.problem import Problem, build_problem
-from sampler.settings.recipe import Recipe
-from sampler.storage.directory import FIGURE_FOLDER, THEORY_FILE
+from sampler.settings.refusals import refuse_without_theory
+from sampler.storage.directory import FIGURE_FOLDER, THEORY_FILE, locked
 from sampler.storage.files import write_json
 from sampler.storage.result_files import read_table
 
@@ -37,21 +38,25 @@ def shown_steps(progress: bool) -> Iterator[Show]:
         yield display.show
 
 
-def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -> ExitCode:
-    """Write `pruning.json` and its figures from the theory stored in a directory."""
-    theory = read_table(directory, THEORY_FILE)
-    problem = build_problem(recipe, task)
-    refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
-    print_line("heads are removed, one at a time and one after the other")
-    found = pruned(problem, theory, orders, seed)
-    write_json(directory / PRUNING_FILE, described(found).to_dict())
-    with log_errors("the summary"):
-        print_line(ablation_text(found, PRUNING_FILE))
-    folder = directory / FIGURE_FOLDER
-    with log_errors("figures"), figure_style():
-        for name, draw in DRAWN.items():
-            save_figure(draw(found), folder, name)
-        print_line(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
+def prune(plan: Plan, orders: int, seed: int) -> ExitCode:
+    """Write `pruning.json` and its figures from the theory stored in the directory of a run."""
+    directory, recipe = plan.directory, plan.recipe
+    remedy = "prune the run of a linear network with fixed attention"
+    refuse_without_theory(recipe.outside_theory, recipe.learns_attention, remedy)
+    with locked(directory):
+        theory = read_table(directory, THEORY_FILE)
+        problem = build_problem(recipe, plan.task)
+        refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
+        print_line("heads are removed, one at a time and one after the other")
+        found = pruned(problem, theory, orders, seed)
+        write_json(directory / PRUNING_FILE, described(found).to_dict())
+        with log_errors("the summary"):
+            print_line(ablation_text(found, PRUNING_FILE))
+        folder = directory / FIGURE_FOLDER
+        with log_errors("figures"), figure_style():
+            for name, draw in DRAWN.items():
+                save_figure(draw(found), folder, name)
+            print_line(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
     return ExitCode.OK
 
 
@@ -62,17 +67,15 @@ def pruned(problem: Problem, theory: xr.Dataset, orders: int, seed: int) -> xr.D
     head [head] stand its score, what the theory loses without it, and accuracies in orders of
     removal.
     """
-    test, validation = (
-        None
-        if attended is None
-        else LabelledModel(
-            PathSum.of_trained(problem.trained, attended), np.asarray(labels), "squared"
-        )
-        for attended, labels in (
-            (problem.attended_test, problem.labels_test),
-            (problem.attended_validation, problem.labels_validation),
-        )
-    )
+
+    def model_of(attended: Any, labels: Any) -> LabelledModel | None:
+        if attended is None:
+            return None
+        paths = PathSum.of_trained(problem.trained, attended)
+        return LabelledModel(paths, np.asarray(labels), "squared")
+
+    test = model_of(problem.attended_test, problem.labels_test)
+    validation = model_of(problem.attended_validation, problem.labels_validation)
     overlap = predicted(theory, "order_parameter")
     zeroed = ZeroedTheory.at(problem.learning, problem.attended_test, overlap)
     of_theory = LabelledModel(zeroed, test.labels, "squared")

@@ -62,7 +62,7 @@ def start_run(plan: Plan, interruption: Interruption, extended: bool = False) ->
 def open_run_directory(
     plan: Plan, extended: bool = False, devices: int = DEVICES
 ) -> Iterator[None]:
-    """Claim the directory of a plan and lock it; its log is kept and float64 is on inside.
+    """Hold the directory of a plan, with its log, float64 and devices as JAX is to have them.
 
     Chains use as many devices as where they began; where nothing is recorded, `devices` of a
     processor. Raises InputError for a directory that holds anything else, or is in use.
@@ -70,6 +70,16 @@ def open_run_directory(
     recorded = read_manifest(plan.directory).devices
     divide_processor(recorded or devices)
     refuse_absent_platforms()
+    with open_directory(plan, extended), jax_settings(), at_most_devices(recorded):
+        yield
+
+
+@contextmanager
+def open_directory(plan: Plan, extended: bool = False) -> Iterator[None]:
+    """Claim the directory of a plan and lock it; its log is kept inside.
+
+    Raises InputError for a directory that holds anything else, or is in use.
+    """
     with left_finished(plan.directory) if extended else nullcontext():
         claim_directory(
             plan.directory,
@@ -79,12 +89,7 @@ def open_run_directory(
             plan.manifest_fields,
             extended,
         )
-        with (
-            locked(plan.directory),
-            jax_settings(),
-            at_most_devices(recorded),
-            log_to(plan.directory),
-        ):
+        with locked(plan.directory), log_to(plan.directory):
             for text in plan.task.concerns:
                 LOG.warning("warning: %s", text)
             yield

@@ -1,10 +1,12 @@
-"""A Slurm job array for the points of a sweep: a task for each of them.
+"""A Slurm job array for the points of a sweep: a task for each, or for several of very many.
 
 A task is queued again when its command leaves with exit code 75, "everything is saved", and then
 goes on where the directory of its point says it stands.
 """
 
+import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 from sampler.errors import ExitCode
 from sampler.jobs.interruption import WARNINGS
 from sampler.jobs.plan import NO_FIGURES, Plan
-from sampler.jobs.run import open_run_directory
+from sampler.jobs.run import open_directory
 from sampler.storage.directory import RECIPE_FILE
 from sampler.storage.files import write_whole
 
@@ -20,34 +22,48 @@ SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"
 # From the warning that Slurm is asked for to its time limit.
 WARNING_SECONDS = 120
+SECONDS_TO_ANSWER = 10
+# Tasks of an array where Slurm is not there to say how many it takes: its default.
+MOST_TASKS = 1001
 TEMPLATE = """\
 #!/bin/bash
 {directives}
 
-# One array task for each of the {count} points of this sweep; the recipe beside this file lists
-# them. Slurm warns this shell alone before the time limit, and the shell passes the warning on.
-# The command then saves its state and leaves with exit code {requeue}, and the task is queued
-# again; so it is where a warning came before the command could hear it, {unheard}.
+# Of the {count} points of this sweep, which the recipe beside this file lists, task T of the array
+# does T, T + {tasks}, T + 2 * {tasks}, and so on. Slurm warns this shell alone before the time
+# limit, and the shell passes the warning on. The command then saves its state and leaves with exit
+# code {requeue}, and the task is queued again; so it is where a warning came before the command
+# could hear it, {unheard}. Points that are finished are left as they are.
 # Whatever the warning, it is passed on as USR1: bash starts commands beside it with QUIT ignored.
 
-child= signalled= cancelled=
+child= stopped= cancelled= worst=0
 forward() {{
-    signalled=yes
+    signalled=yes stopped=$1
     if [ -n "$child" ]; then kill -s "$1" "$child" 2>/dev/null; fi
 }}
 trap 'forward USR1' {warnings}
 trap 'cancelled=yes; forward TERM' TERM
 
-{command} --point "$SLURM_ARRAY_TASK_ID" &
-child=$!
+for ((point = SLURM_ARRAY_TASK_ID; point < {count}; point += {tasks})); do
+    code={requeue}
+    [ -z "$stopped" ] || break
 
-# A signal ends `wait` before the child has ended: wait again for its exit code.
-code=0
-while true; do
-    signalled=
-    wait "$child"
-    code=$?
-    [ -n "$signalled" ] || break
+    {command} --point "$point" &
+    child=$!
+    [ -z "$stopped" ] || kill -s "$stopped" "$child" 2>/dev/null
+
+    # A signal ends `wait` before the child has ended: wait again for its exit code.
+    while true; do
+        signalled=
+        wait "$child"
+        code=$?
+        [ -n "$signalled" ] || break
+    done
+    child=
+
+    [[ " {requeue} {unheard} " != *" $code "* ]] || break
+    ((code <= worst)) || worst=$code
+    code=$worst
 done
 
 # A cancelled task stays cancelled. The id names this task alone: for one task of every array
@@ -73,7 +89,7 @@ def write_slurm_array(plan: Plan, options: Sequence[str]) -> None:
     arguments = ["sweep", str(directory / RECIPE_FILE), "--out", str(directory)]
     arguments += [] if plan.figures else [NO_FIGURES]
     command, script = [sys.executable, "-P", "-m", "sampler", *arguments], directory / SCRIPT_FILE
-    with open_run_directory(plan):
+    with open_directory(plan):
         (directory / LOG_FOLDER).mkdir(exist_ok=True)
         text = batch_script(directory, plan.recipe.name, len(plan.points), options, command)
         write_whole(script, text)
@@ -89,15 +105,18 @@ def batch_script(
 
     command  what runs one point when `--point INDEX` is put behind it
     """
+    given = {key: value for key, _, value in (option.partition("=") for option in options)}
+    # Whoever names the tasks means the points of these numbers.
+    tasks = count if "array" in given else min(count, most_tasks())
     settings = {
         "job-name": name,
-        "array": f"0-{count - 1}",
+        "array": f"0-{tasks - 1}",
         # A per cent sign of the name itself is doubled.
         "output": f"{str(directory / LOG_FOLDER).replace('%', '%%')}/%a.log",
         "open-mode": "append",
         "requeue": "",
         "signal": f"B:USR1@{WARNING_SECONDS}",
-    } | {key: value for key, _, value in (option.partition("=") for option in options)}
+    } | given
     directives = [
         f"#SBATCH --{key}={shlex.quote(value)}" if value else f"#SBATCH --{key}"
         for key, value in settings.items()
@@ -105,8 +124,20 @@ def batch_script(
     return TEMPLATE.format(
         directives="\n".join(directives),
         count=count,
+        tasks=tasks,
         requeue=int(ExitCode.REQUEUE),
         unheard=" ".join(str(128 + each) for each in WARNINGS),
         warnings=" ".join(each.name.removeprefix("SIG") for each in WARNINGS),
         command=shlex.join(command),
     )
+
+
+def most_tasks() -> int:
+    """How many tasks an array may have on this cluster; Slurm's default where it does not say."""
+    words = ["scontrol", "show", "config"]
+    try:
+        shown = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS_TO_ANSWER)
+    except (OSError, subprocess.TimeoutExpired):
+        return MOST_TASKS
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown.stdout, re.MULTILINE)
+    return max(1, int(found[1])) if found else MOST_TASKS

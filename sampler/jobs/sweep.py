@@ -1,20 +1,29 @@
-"""A sweep: the points of a grid, done by an engine, then its tables, figures and page."""
+"""A sweep: the points of a grid, done by workers, then its tables, figures and page."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import current_process
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ENDINGS, ExitCode, InputError
-from sampler.jobs.executors import Engine, PointOutcome, chosen_engine
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan
-from sampler.jobs.run import open_run_directory, start_run, was_cut_short
+from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan, with_own_data
+from sampler.jobs.run import open_directory, start_run, was_cut_short
+from sampler.jobs.workers import (
+    Assignment,
+    Outcomes,
+    PointOutcome,
+    attempt_point,
+    by_workers,
+    refuse_what_workers_lack,
+    walk,
+)
 from sampler.presentation.terminal import log_errors, print_line
-from sampler.runtime import refuse_absent_platforms
+from sampler.runtime import DEVICES, divide_processor, jax_settings, refuse_absent_platforms
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import (
     LOG,
@@ -43,6 +52,11 @@ NOT_RUN = (
 SECONDS_OF_AN_ARRAY = 120.0
 
 
+# Does what is assigned, and gives every point with its outcome in the order in which they end.
+# Where a signal asks to stop, no other point is begun, and those in work are saved.
+Engine = Callable[[Assignment], Iterator[tuple[int, PointOutcome]]]
+
+
 def start_sweep(
     plan: Plan,
     interruption: Interruption,
@@ -51,7 +65,7 @@ def start_sweep(
 ) -> ExitCode:
     """Bring every point to its end and write the tables; the exit code is that of the worst point.
 
-    workers    processes of this machine; None: the points one after the other in this one
+    workers    commands on this machine; None: the points one after the other in this process
     scheduler  address of a Dask cluster
 
     An error of one point does not stop the others, and points that are finished are left as they
@@ -60,21 +74,23 @@ def start_sweep(
     """
     if workers is not None and workers < 1:
         raise InputError("--workers", workers, "must be at least 1")
-    # A worker reads the script that began it, and must not begin a sweep by that.
-    if workers is not None and getattr(current_process(), "_inheriting", False):
-        remedy = 'begin the work of this script under `if __name__ == "__main__":`'
-        raise InputError("--workers", workers, remedy)
-    with open_run_directory(plan):
+    for option, value in (("workers", workers), ("scheduler", scheduler)):
+        if value is not None:
+            refuse_what_workers_lack(plan, f"--{option}", value)
+    divide_processor(DEVICES)  # before anything asks JAX for its devices
+    refuse_absent_platforms()
+    with open_directory(plan):
         remove_unfinished(plan.directory)
         outcomes: dict[str, PointOutcome] = {}
         with chosen_engine(plan, interruption, workers, scheduler) as engine:
-            for points in rounds(plan):
-                for point, outcome in outcomes_of(plan, points, engine):
-                    earlier = outcomes.get(point.label, outcome)
-                    outcomes[point.label] = max(outcome, earlier, key=lambda o: severity(o.code))
+            for assignment in assignments(plan):
+                for label, outcome in outcomes_of(plan, assignment, engine):
+                    earlier = outcomes.get(label, outcome)
+                    outcomes[label] = max(outcome, earlier, key=lambda o: severity(o.code))
                 interruption.leave_if_asked("what was in work")
         worst = max((outcome.code for outcome in outcomes.values()), key=severity)
-        gather(plan, worst)
+        with jax_settings():
+            gather(plan, worst)
         if worst not in NOT_RUN:
             finish_command(plan.directory, plan.command, worst)
         print_line(failures_text(outcomes) or "every point is fine")
@@ -82,42 +98,79 @@ def start_sweep(
     return worst
 
 
-def rounds(plan: Plan) -> Iterator[Sequence[Plan]]:
+@contextmanager
+def chosen_engine(
+    plan: Plan, interruption: Interruption, workers: int | None, scheduler: str | None
+) -> Iterator[Engine]:
+    """So many workers on this machine, the cluster behind a Dask scheduler, or this process."""
+    if scheduler is not None:
+        from sampler.jobs.dask_workers import by_dask, dask_client
+
+        with dask_client(scheduler) as client:
+            yield partial(by_dask, client, plan.directory, interruption)
+    elif workers is not None:
+        yield partial(by_workers, plan.directory, workers, interruption)
+    else:
+        yield partial(here, plan, interruption)
+
+
+def here(
+    plan: Plan, interruption: Interruption, assignment: Assignment
+) -> Iterator[tuple[int, PointOutcome]]:
+    """Do points in this process, with the data of the sweep where they are its own."""
+
+    def do(number: int) -> PointOutcome:
+        point = replace(plan.points[number], sampling=assignment.sampling)
+        print_line(f"\n{plan.recipe.name}, {point.label}")
+        make = partial(with_own_data if point.own_data else replace, point)
+        return attempt_point(make, point.directory, interruption)
+
+    outcomes = Outcomes.begun(plan.directory, assignment)
+    yield from walk(outcomes, assignment.points, do, interruption)
+
+
+def assignments(plan: Plan) -> Iterator[Assignment]:
     """All points; where only selected ones are sampled, all without sampling, then those chosen."""
     selecting = plan.recipe.sampler.points == "selected" and plan.command == "run"
-    yield [replace(point, sampling=not selecting) for point in plan.points]
+    every = range(len(plan.points))
+    asked = Assignment(plan.command, tuple(every), not selecting, plan.figures)
+    yield asked
     if selecting:
         from sampler.analysis.selection import chosen_points
 
         chosen = chosen_points(plan.directory, plan.recipe)
-        yield [point for point in plan.points if point.label in chosen]
+        points = tuple(number for number in every if plan.points[number].label in chosen)
+        yield replace(asked, points=points, sampling=True)
 
 
 def outcomes_of(
-    plan: Plan, points: Sequence[Plan], engine: Engine
-) -> Iterator[tuple[Plan, PointOutcome]]:
-    """Every point with its outcome, in the order in which they end.
+    plan: Plan, assignment: Assignment, engine: Engine
+) -> Iterator[tuple[str, PointOutcome]]:
+    """The label of every point with its outcome, in the order in which they end.
 
     A line says how each ended, and the time left at the speed so far.
     """
     left = []
-    for point in points:
+    for number in assignment.points:
+        point = replace(plan.points[number], sampling=assignment.sampling)
         code = finished_earlier(point)
         if code is None:
-            left.append(point)
+            left.append(number)
         else:
-            yield point, PointOutcome(code)
-    earlier = len(points) - len(left)
-    print_line(f"{plan.recipe.name}: {len(points)} points, {earlier} finished earlier")
+            yield point.label, PointOutcome(code)
+    count, earlier = len(assignment.points), len(assignment.points) - len(left)
+    print_line(f"{plan.recipe.name}: {count} points, {earlier} finished earlier")
     began = time.monotonic()
-    for ended, (point, outcome) in enumerate(engine(left), start=1):
-        line = f"{earlier + ended}/{len(points)} {point.label}: {ending(outcome)}"
+    done = engine(replace(assignment, points=tuple(left)))
+    for ended, (number, outcome) in enumerate(done, start=1):
+        label = plan.points[number].label
+        line = f"{earlier + ended}/{count} {label}: {ending(outcome)}"
         if ended < len(left):
             seconds = (time.monotonic() - began) / ended * (len(left) - ended)
             line += f", {seconds:.0f} s left"
         print_line(line)
         LOG.info(line)
-        yield point, outcome
+        yield label, outcome
 
 
 def finished_earlier(point: Plan) -> ExitCode | None:
@@ -149,6 +202,7 @@ def run_one(
         raise InputError("--point", index, f"use 0 to {len(points) - 1}")
     label, asked = points[index]
     plan = make_plan("run", asked, point_directory(directory, label), figures)
+    divide_processor(DEVICES)  # before anything asks JAX for its devices
     refuse_absent_platforms()
     stored = directory / RECIPE_FILE
     if not (stored.is_file() and load_recipe(stored) == recipe):

@@ -153,8 +153,10 @@ def summary(found: dict[str, dict[str, np.ndarray]]) -> dict[str, dict]:
 
 def draw(numbers: dict[str, dict]) -> Figure:
     """Draw errors of outputs and accuracies against the share of entries that are off."""
-    figure = style.new_figure(style.WIDTH, 3.4, "Attention with contaminated keys")
-    labels = ("error of outputs", f"accuracy (%), theory, N = {WIDTH}")
+    figure = style.new_figure(
+        style.WIDTH, 3.4, f"Entries of the keys off by {SIZE:g} standard deviations"
+    )
+    labels = ("error of outputs", f"accuracy (%), N = {WIDTH}")
     panels = zip(figure.subplots(1, 2), MEASURES, (1.0, 100.0), labels, strict=True)
     for axes, key, times, label in panels:
         for one in COMPETITORS:
@@ -165,7 +167,7 @@ def draw(numbers: dict[str, dict]) -> Figure:
             axes.errorbar(
                 [100 * share for share in SHARES], values, errors, label=one.name, **marks
             )
-        axes.set(ylabel=label, xlabel=f"entries off by {SIZE:g} standard deviations (%)")
+        axes.set(ylabel=label, xlabel="entries off (%)")
     style.legend_below(figure, figure.axes[0].get_legend_handles_labels(), columns=2)
     return figure
 

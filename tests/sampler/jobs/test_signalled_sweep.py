@@ -1,5 +1,6 @@
 """Slow: a sweep on workers that is stopped, killed or interrupted."""
 
+import json
 import os
 import signal
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode
+from sampler.jobs.workers import FOLDER
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import LOCK_FILE, is_held
 from tests.commands import TINY, TINY_SAMPLED, Command, assert_same_bits, command, finish, start
@@ -41,9 +43,8 @@ def whole(cache, tmp_path_factory) -> tuple[int, Path]:
 
 
 def workers_of(process: Command) -> list[int]:
-    """Processes of a command that do points: copies of its server of workers."""
-    servers = [each for each in children_of(process.pid) if b"forkserver" in words_of(each)]
-    return [worker for server in servers for worker in children_of(server)]
+    """The commands that a command has begun to do its points."""
+    return [each for each in children_of(process.pid) if b"--worker" in words_of(each)]
 
 
 def children_of(number: int) -> list[int]:
@@ -69,15 +70,22 @@ def test_a_sweep_that_loses_a_worker_is_that_of_one_process(tmp_path):
     code, errors = command("sweep", recipe, "--out", whole, *grid)
     assert code == ExitCode.DIAGNOSTICS_FAILED, errors
     process = start("sweep", recipe, "--out", out, *grid, "--workers", WORKERS)
-    while process.poll() is None and len(workers_of(process)) < WORKERS:
+    while process.poll() is None and len(list((out / FOLDER).glob("*.attempts"))) < WORKERS:
         time.sleep(0.05)
     os.kill(workers_of(process)[0], signal.SIGKILL)
     code, errors = finish(process)
     assert code == ExitCode.DIAGNOSTICS_FAILED, errors
+    attempts = [json.loads(path.read_text())["attempts"] for path in outcomes_in(out)]
+    assert sorted(attempts) == [1, 2]
     assert (out / "sweep.csv").read_text() == (whole / "sweep.csv").read_text()
     for name in ("0.5", "1.0"):
         point = f"posterior.temperature={name}"
         assert_same_bits(out / point, whole / point)
+
+
+def outcomes_in(out: Path) -> list[Path]:
+    """The files of the outcomes of all points."""
+    return [path for path in (out / FOLDER).glob("*.json") if path.stem.isdigit()]
 
 
 class Sweep:
@@ -124,11 +132,14 @@ class Sweep:
 
 @pytest.mark.long
 def test_a_sweep_goes_on_bit_for_bit(cache, whole, tmp_path):
-    """Stopped, every worker saves and no point is begun; a killed one costs what was not saved."""
+    """Stopped, every worker saves and no point is begun; a killed one costs what was not saved.
+
+    A worker that alone is signalled saves as well, and another one goes on with its point.
+    """
     expected, here = whole
     sweep = Sweep(tmp_path, cache, SHORT)
     before = {point: newest_header(point)["sequence"] for point in sweep.in_draws()}
-    sweep.process.send_signal(signal.SIGTERM)
+    sweep.process.send_signal(signal.SIGTERM)  # the command alone, which passes it on
     code, errors = sweep.end()
     assert code == ExitCode.REQUEUE, errors
     assert not sweep.locks()
@@ -137,9 +148,13 @@ def test_a_sweep_goes_on_bit_for_bit(cache, whole, tmp_path):
     assert {path.parent for path in sweep.out.glob("*/manifest.json")} == set(before)
     saved = {point: newest_header(point)["sequence"] for point in before}
     sweep = Sweep(tmp_path, cache, SHORT)
-    os.kill(workers_of(sweep.process)[0], signal.SIGKILL)
+    killed, signalled = workers_of(sweep.process)
+    os.kill(killed, signal.SIGKILL)
+    os.kill(signalled, signal.SIGTERM)
     code, errors = sweep.end()
     assert code == expected, errors
+    attempts = [json.loads(path.read_text())["attempts"] for path in outcomes_in(sweep.out)]
+    assert sorted(attempts) == [1] * (POINTS - 1) + [2]
     for point, sequence in saved.items():
         assert newest_header(point)["sequence"] >= sequence
     assert (sweep.out / "sweep.csv").read_text() == (here / "sweep.csv").read_text()

@@ -48,7 +48,13 @@ class Job:
     """A batch script under bash, as Slurm starts it, with a `scontrol` that writes down its use."""
 
     def __init__(
-        self, folder: Path, code: int, wait: float, requeue_fails: bool = False, text: str = CHILD
+        self,
+        folder: Path,
+        code: int,
+        wait: float,
+        requeue_fails: bool = False,
+        text: str = CHILD,
+        points: int = 2,
     ):
         self.heard, self.requeued = folder / "heard", folder / "requeued"
         child, scontrol, script = folder / "child.py", folder / "bin" / "scontrol", folder / "s.sh"
@@ -57,7 +63,7 @@ class Job:
         scontrol.write_text(f'#!/bin/bash\necho "$@" >> {self.requeued}\nexit {requeue_fails:d}\n')
         scontrol.chmod(0o755)
         command = [sys.executable, str(child), str(self.heard), str(code), str(wait)]
-        script.write_text(batch_script(folder, "name", 2, [], command))
+        script.write_text(batch_script(folder, "name", points, [], command))
         self.process = subprocess.Popen(
             ["bash", str(script)],
             env=os.environ
@@ -161,8 +167,70 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path):
     started = next(line for line in lines if "--point" in line)
     assert shlex.split(started)[:-1] == [
         sys.executable, "-P", "-m", "sampler", "sweep", f"{out}/recipe.toml", "--out", str(out),
-        "--no-figures", "--point", "$SLURM_ARRAY_TASK_ID",
+        "--no-figures", "--point", "$point",
     ]  # fmt: skip
+
+
+# Writes down its point, and fails at the second one.
+ONE_OF_SEVERAL = """
+import sys, time
+from pathlib import Path
+heard, wait, point = Path(sys.argv[1]), float(sys.argv[3]), int(sys.argv[5])
+with heard.open("a") as file:
+    print(point, file=file)
+Path(str(heard) + ".ready").touch()
+time.sleep(wait)
+sys.exit(3 if point == 1002 else 0)
+"""
+
+
+def with_scontrol(folder: Path, monkeypatch, config: str) -> None:
+    """In front of any other, an `scontrol` that shows this configuration."""
+    folder.mkdir()
+    (folder / "scontrol").write_text(f"#!/bin/bash\necho '{config}'\n")
+    (folder / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def tasks_of(folder: Path, points: int, *options: str) -> list[int]:
+    """The first and the last task of an array."""
+    text = batch_script(folder, "name", points, options, ["true"])
+    return [int(word) for word in re.search("#SBATCH --array=([0-9]+)-([0-9]+)", text).groups()]
+
+
+@pytest.mark.parametrize(("points", "last"), [(1, 0), (1001, 1000), (1002, 1000), (5000, 1000)])
+def test_an_array_has_no_more_tasks_than_slurm_takes(points, last, tmp_path, monkeypatch):
+    """By default, and as the cluster says: MaxArraySize is one more than the largest index."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tasks_of(tmp_path, points) == [0, last]
+    shown = "MaxArraySize            = 101\nMaxJobCount = 10000"
+    with_scontrol(tmp_path / "bin", monkeypatch, shown)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    assert tasks_of(tmp_path, points) == [0, min(last, 100)]
+    assert tasks_of(tmp_path, points, "array=0-4999") == [0, 4999]
+
+
+def test_a_task_of_a_large_array_does_all_its_points(tmp_path, monkeypatch):
+    """Of 2,500 points task 1 does 1, 1002 and 2003; its exit code is the worst of them."""
+    monkeypatch.setattr("sampler.jobs.slurm.most_tasks", lambda: 1001)
+    job = Job(tmp_path, code=0, wait=0, text=ONE_OF_SEVERAL, points=2500)
+    assert job.exit_code() == 3
+    assert job.heard.read_text().split() == ["1", "1002", "2003"]
+    assert not job.requeued.exists()
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_warned_task_begins_no_further_point(tmp_path, monkeypatch):
+    """Though the point in work comes to its end: the others are done when it is queued again."""
+    monkeypatch.setattr("sampler.jobs.slurm.most_tasks", lambda: 1001)
+    text = ONE_OF_SEVERAL.replace("import sys", "import signal, sys").replace(
+        "Path(str", "signal.signal(signal.SIGUSR1, lambda *_: None)\nPath(str"
+    )
+    job = Job(tmp_path, code=0, wait=1, text=text, points=2500)
+    job.send(signal.SIGUSR1)
+    assert job.exit_code() == 0
+    assert job.heard.read_text().split() == ["1"]
+    assert job.requeued.read_text() == "requeue 70_1\n"
 
 
 def test_any_name_that_can_be_printed_may_stand_in_a_script(tmp_path):
