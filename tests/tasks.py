@@ -11,12 +11,12 @@ from sampler.settings.task_sections import Attention
 
 
 def markov_chain(heads=(("good",), ("uniform",)), beta=10.0, **settings):
-    section = MarkovChain(kind="markov_chain", **settings)
+    section = MarkovChain(**settings)
     return section.make(Attention(heads=heads, inverse_temperature=beta))
 
 
 def time_series(heads=(("lag",), ("uniform",)), look_back=2, beta=10.0, form=None, **settings):
-    section = TimeSeries(kind="time_series", **settings)
+    section = TimeSeries(**settings)
     attention = Attention(heads=heads, lag=look_back, inverse_temperature=beta, form=form)
     return section.make(attention)
 

@@ -131,16 +131,16 @@ def test_single_precision_is_refused_where_the_kernel_has_none(sizes, posterior,
 def test_variances_and_temperatures_count():
     plain = {"attention": ()}
     with pytest.raises(InputError, match="overflow") as caught:
-        check_task(split_of(**plain), variances=[1e160, 1e160, 1.0, 1.0])
-    assert caught.value.field == "variances"
+        sample(split_of(**plain), network={"widths": 5, "variances": [1e160, 1e160, 1.0, 1.0]})
+    assert caught.value.field == "network.variances"
     with pytest.raises(InputError, match="overflow") as caught:
-        check_task(split_of(**plain, labels=1e10), temperature=1e-300)
-    assert caught.value.field == "temperature"
+        sample(split_of(**plain, labels=1e10), posterior={"temperature": 1e-300})
+    assert caught.value.field == "posterior.temperature"
 
 
-def check_task(split, **network):
+def sample(split, **sections):
     """Sampling, which is planned before anything is computed."""
     arrays = {"attended": split.attended, "labels": split.labels}
     both = {f"{key}_{name}": value for key, value in arrays.items() for name in ("train", "test")}
-    task = sampler.arrays_task(**both, heads=list(HEADS))
-    sampler.sample(task, sampler.make_network(widths=5, **network), draws=4, progress=False)
+    recipe = recipe_of(task=sampler.Arrays(**both, heads=HEADS), **sections)
+    sampler.sample(recipe, draws=4, progress=False)

@@ -183,15 +183,7 @@ def test_a_sweep_has_a_teacher_at_every_point_and_python_has_the_same(tmp_path):
         swept = ("--set", "sweep={'network.widths' = [3, 5]}")
         in_process("solve", file, "--out", out, *swept)
     assert len(list(out.glob("*/teacher.nc"))) == 2
-    task = sampler.markov_chain_task(
-        examples_train=6,
-        examples_test=10,
-        tokens=4,
-        features=6,
-        heads=[["good", "uniform"], ["uniform"]],
-        labels="teacher",
-    )
-    expected = sampler.teacher_of(task, sampler.make_network(widths=3, temperature=1.0))
+    expected = sampler.teacher_of(sampler.Recipe.load(file))
     with xr.open_dataset(out / "network.widths=3" / "teacher.nc") as received:
         assert set(received) == set(expected) == {
             "order_parameter", "order_parameter_layer_2", "readout_order_parameter",
@@ -200,9 +192,10 @@ def test_a_sweep_has_a_teacher_at_every_point_and_python_has_the_same(tmp_path):
         for name in expected:
             np.testing.assert_allclose(received[name], expected[name], rtol=1e-12)
         assert list(received["path"].values) == ["good", "uniform·uniform"]
-    own, network = sampler.markov_chain_task(tokens=4, features=6), sampler.make_network(widths=3)
-    with pytest.raises(InputError, match=r'make it with labels="teacher"'):
-        sampler.teacher_of(own, network)
+    own = sampler.Recipe.load(file, {"task.labels": "task"})
+    with pytest.raises(InputError) as caught:
+        sampler.teacher_of(own)
+    assert caught.value.field == "task.labels"
 
 
 # --- Nishimori's identity

@@ -183,7 +183,7 @@ def test_what_cannot_be_used_is_refused(others, message):
 
 def test_a_task_needs_a_trained_network(tmp_path):
     file = sampler.export_attention(tmp_path / "it.npz", Layers(), **SPLITS)
-    task = sampler.arrays_task(file)
+    task = sampler.Arrays(file)
     with pytest.raises(InputError, match="no trained network"):
         sampler.ablate_heads(task)
     with pytest.raises(InputError, match="leave out layers"):

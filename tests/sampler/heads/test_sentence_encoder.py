@@ -191,16 +191,18 @@ def test_theory_and_draws_of_six_of_its_heads(model, splits, tmp_path):
         train=signs["theory"], test=signs["test"], validation=signs["validation"],
         layers=(5, 6), heads={5: [0, 3, 7], 6: [1, 4, 9]}, residual=True,
     )  # fmt: skip
-    task = sampler.arrays_task(file)
-    network = sampler.make_network(widths=20, temperature=0.1, readout="first")
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(file), network={"widths": 20, "readout": "first"},
+        posterior={"temperature": 0.1}, sampler={"max_minutes": 60.0},
+    )  # fmt: skip
     progress("export", start)
     start = process_time()
-    theory = sampler.solve(task, network)
+    theory = sampler.solve(recipe)
     assert theory.attrs["converged"]
     assert process_time() - start < 120
     progress("theory", start)
     start = process_time()
-    draws = sampler.sample(task, network, max_minutes=60.0, progress=False)
+    draws = sampler.sample(recipe, progress=False)
     progress("draws", start)
     comparison = sampler.compare(theory, draws)
     print(comparison)

@@ -13,15 +13,18 @@ def test_the_verdict_names_a_search_that_failed():
     """Of labels of a million."""
     rng = np.random.default_rng(1)
     attended, labels = rng.standard_normal((60, 4, 3)), 1e6 * rng.standard_normal(60)
-    task = sampler.arrays_task(
-        attended_train=attended, labels_train=labels, attended_test=attended[:5],
-        labels_test=labels[:5], heads=[2, 2],
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(
+            attended=attended, labels=labels, heads=[2, 2],
+            attended_test=attended[:5], labels_test=labels[:5],
+        ),
+        network={"widths": 2},
+        posterior={"temperature": 1e-6},
+        sampler={
+            "space": "order_parameters", "algorithm": "split_hmc", "draws": 10, "warmup": 10,
+        },
     )  # fmt: skip
-    network = sampler.make_network(widths=2, temperature=1e-6)
-    drawn = sampler.sample(
-        task, network, space="order_parameters", algorithm="split_hmc", draws=10, warmup=10,
-        progress=False,
-    )  # fmt: skip
+    drawn = sampler.sample(recipe, progress=False)
     remarks = diagnose_stage(drawn).remarks
     assert any("mode search" in remark for remark in remarks)
     assert not drawn["sample_stats"].attrs["mode_converged"]

@@ -313,10 +313,10 @@ def test_estimators_warn_of_draws_that_fail(kind, monkeypatch):
     tree = stored(FAILURES.get(kind)).draws
     monkeypatch.setattr("sampler.api.estimators.drawn", lambda *_, **__: tree)
     estimator = sampler.AttentionRegressor()
-    estimator.task_ = estimator.network_ = None
+    estimator.recipe_ = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        estimator._sample(0)
+        estimator._sample()
     warned = [one for one in caught if issubclass(one.category, ConvergenceWarning)]
     assert len(warned) == (kind is not None)
     assert estimator.reliability_.tone == ("good" if kind is None else "bad")

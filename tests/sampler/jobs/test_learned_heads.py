@@ -114,8 +114,8 @@ def test_other_commands_take_its_directory(finished, capsys):
 INPUTS = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
 LABELS = np.sign(INPUTS[:, :, 1, 0])
 ARRAYS = {
-    "inputs_train": INPUTS[0],
-    "labels_train": LABELS[0],
+    "inputs": INPUTS[0],
+    "labels": LABELS[0],
     "inputs_test": INPUTS[1],
     "labels_test": LABELS[1],
 }
@@ -124,7 +124,7 @@ ARRAYS = {
 def test_arrays_without_attention_have_learned_heads():
     chosen = {"heads": [["learned", "uniform"], ["learned"]],
               "learned": {"form": "low_rank", "rank": 2, "variance": 3.0}}  # fmt: skip
-    task = sampler.arrays_task(**ARRAYS, attention=chosen).data
+    task = sampler.Arrays(**ARRAYS).make(sampler.Attention(**chosen))
     assert task.heads == (2, 1)
     assert task.learned.shapes(4, 3) == {"logits_1": (1, 2, 2, 3), "logits_2": (1, 2, 2, 3)}
     np.testing.assert_allclose(task.learned.scale**2, 3.0 / 3)  # variance/D
@@ -133,21 +133,25 @@ def test_arrays_without_attention_have_learned_heads():
 
 def test_arrays_keep_the_heads_that_are_named():
     attention = np.random.default_rng(6).dirichlet(np.ones(4), (2, 9, 2, 4)).swapaxes(-1, -2)
-    given = {"attention_train": [attention[0]], "attention_test": [attention[1]]}
-    chosen = {"heads": [["learned", "mine"]]}
-    names = {"head_names": [["other", "mine"]]}
-    task = sampler.arrays_task(**ARRAYS, **given, **names, attention=chosen).data
+    arrays = sampler.Arrays(
+        **ARRAYS,
+        attention=[attention[0]],
+        attention_test=[attention[1]],
+        head_names=[["other", "mine"]],
+    )
+    task = arrays.make(sampler.Attention(heads=[["learned", "mine"]]))
     np.testing.assert_array_equal(task.train.attention[0][:, 1], attention[0][:, 1])
     assert task.head_names == (("learned", "mine"),)
     assert task.learned.form == "full"
     with pytest.raises(InputError, match="layer 1 of these data has 'learned', 'uniform', 'other'"):
-        sampler.arrays_task(**ARRAYS, **given, **names, attention={"heads": [["theirs"]]})
+        arrays.make(sampler.Attention(heads=[["theirs"]]))
 
 
 def test_heads_are_chosen_for_tokens_alone():
-    attended = {"attended_train": INPUTS[0], "labels_train": LABELS[0], "attended_test": INPUTS[1]}
+    attended = {"attended": INPUTS[0], "labels": LABELS[0], "attended_test": INPUTS[1]}
+    arrays = sampler.Arrays(**attended, heads=[4])
     with pytest.raises(InputError, match="attended inputs"):
-        sampler.arrays_task(**attended, heads=[4], attention={"heads": [["learned"]]})
+        arrays.make(sampler.Attention(heads=[["learned"]]))
 
 
 def test_a_sub_network_without_learned_heads_has_the_theory_back():

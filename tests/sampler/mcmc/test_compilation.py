@@ -97,8 +97,8 @@ def test_a_run_compiles_few_programs_and_a_run_at_another_width_one(compiled, tm
     for width in (10, 20):
         compiled.clear()
         changed = {"network.widths": width, "sampler.draws": 60, "sampler.weight_draws": 20}
-        recipe, out = ROOT / "runs" / "quickstart.toml", tmp_path / f"{width}"
-        sampler.run(recipe, out=out, settings=changed, progress=False)
+        recipe = sampler.Recipe.load(ROOT / "runs" / "quickstart.toml", changed)
+        sampler.run(recipe, out=tmp_path / f"{width}", progress=False)
         counts.append(len(compiled))
     assert counts[0] <= MOST_PROGRAMS, compiled
     assert counts[1] <= 1, compiled
