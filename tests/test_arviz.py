@@ -20,7 +20,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import arviz
 
-TASK = {"examples_train": 12, "examples_test": 10, "tokens": 6}
 U_1, U_A = ["order_parameter"], ["readout_order_parameter"]
 # ArviZ 0.23 is one package, from 1.0 on it consists of three, which Python 3.11 has beside it.
 BEFORE_1 = hasattr(arviz, "plot_posterior")
@@ -30,10 +29,14 @@ BEFORE_1 = hasattr(arviz, "plot_posterior")
 def stored(tmp_path_factory):
     """Files of draws of the order parameters, and of all weights."""
     found = {}
-    task = sampler.markov_chain_task(**TASK, heads=[["good", "uniform"], ["uniform"]])
-    network = sampler.make_network(widths=4, temperature=1.0)
+    recipe = sampler.Recipe(
+        task=sampler.MarkovChain(examples_train=12, examples_test=10, tokens=6),
+        attention={"heads": [["good", "uniform"], ["uniform"]]},
+        network={"widths": 4},
+        posterior={"temperature": 1.0},
+    )
     for space in ("order_parameters", "weights"):
-        draws = sampler.sample(task, network, space=space, draws=100, warmup=100, progress=False)
+        draws = sampler.sample(recipe, space=space, draws=100, warmup=100, progress=False)
         folder = tmp_path_factory.mktemp(space)
         write_result(folder, DRAWS_FILE, draws)
         found[space] = folder / DRAWS_FILE

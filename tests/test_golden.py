@@ -134,15 +134,16 @@ def test_a_recipe_is_given_the_recorded_method(name):
 @pytest.mark.slow
 def test_a_theory_of_the_users_own_is_off_by_as_much_as_recorded():
     """One that is the leading order with U_1 and the predictor's mean a tenth larger."""
-    chosen = (
-        sampler.markov_chain_task(
-            heads=[["good", "uniform"], ["uniform"]], seed=6, examples_train=30,
-            examples_test=60, tokens=8, features=12,
+    recipe = sampler.Recipe(
+        task=sampler.MarkovChain(
+            seed=6, examples_train=30, examples_test=60, tokens=8, features=12
         ),
-        sampler.make_network(widths=6, temperature=0.2),
-    )  # fmt: skip
-    theory = sampler.solve(*chosen)
-    draws = sampler.sample(*chosen, space="order_parameters", draws=1000, seed=6, progress=False)
+        attention={"heads": [["good", "uniform"], ["uniform"]]},
+        network={"widths": 6},
+        posterior={"temperature": 0.2},
+    )
+    theory = sampler.solve(recipe)
+    draws = sampler.sample(recipe, space="order_parameters", draws=1000, seed=6, progress=False)
     leading = theory.sel(predictor="leading")
     mine = {name: 1.1 * leading[name] for name in ("order_parameter", "predictor_mean")}
     compared = sampler.compare(theory, draws, own={"mine": mine})

@@ -53,23 +53,23 @@ def random_task(size: Size):
     common = rng.standard_normal((2, size.examples, 1, size.channels))
     attended = common + 0.5 * rng.standard_normal((2, size.examples, paths, size.channels))
     labels = np.sign(attended.mean(axis=2) @ rng.standard_normal(size.channels))
-    return sampler.arrays_task(
-        attended_train=attended[0],
+    return sampler.Arrays(
+        attended=attended[0],
         attended_test=attended[1],
-        labels_train=labels[0],
+        labels=labels[0],
         labels_test=labels[1],
         heads=size.heads,
     )
 
 
-def row(task, network, size: Size, space: str, algorithm: str, precision: str, minutes: float):
+def row(recipe, size: Size, space: str, algorithm: str, precision: str, minutes: float):
     """One line of the table, and U_1 with its error where there are draws."""
     # At NumPyro's 0.8 many trajectories through the weights of a narrow network diverge.
     of_nuts = {"warmup": size.warmup, "target_acceptance": 0.95} if algorithm == "nuts" else {}
     started, name = time.perf_counter(), f"| {space} | {algorithm} | {precision} "
     try:
         draws = sampler.sample(
-            task, network, space=space, algorithm=algorithm, precision=precision, chains=CHAINS,
+            recipe, space=space, algorithm=algorithm, precision=precision, chains=CHAINS,
             until="trusted", max_minutes=minutes, progress=False, seed=1, **of_nuts,
         )  # fmt: skip
     except OutOfTimeError:
@@ -106,8 +106,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="of all rows together")
     arguments = parser.parse_args()
     size = SMALL if arguments.small else Size()
-    task, network = random_task(size), sampler.make_network(widths=size.width, temperature=0.25)
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {task}, N = {size.width}\n")
+    recipe = sampler.Recipe(
+        task=random_task(size),
+        network={"widths": size.width},
+        posterior={"temperature": 0.25},
+    )
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {size}\n")
     print(
         "| space | algorithm | precision | draws | leapfrog steps a draw "
         "| R-hat, worst entry of U₁ | effective draws | effective draws a second of sampling "
@@ -117,7 +121,7 @@ def main() -> None:
     found = []
     for space, algorithm, precision in ROWS:
         minutes = arguments.minutes / len(ROWS)
-        line, moments = row(task, network, size, space, algorithm, precision, minutes)
+        line, moments = row(recipe, size, space, algorithm, precision, minutes)
         print(line, flush=True)
         found += [] if moments is None else [moments]
     print(f"\n{largest_difference(found)}")

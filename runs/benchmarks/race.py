@@ -20,8 +20,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runs.benchmarks.latency import timed
+
+if TYPE_CHECKING:
+    from sampler import Recipe
 
 RUNS = Path(__file__).parents[1]
 CHAINS = 4
@@ -50,7 +54,7 @@ PROBLEMS = {
     "sixteen_paths": Case(
         "one_shot.toml", {"network.widths": 100, "posterior.temperature": 0.25}, pilot=60
     ),
-    "weights": Case("weights.toml", {"sampler.space": "weights"}, "weights"),
+    "weights": Case("weights.toml", space="weights"),
 }
 # What samples thousands of weights: a dense metric, or calls from outside, would take too long.
 OF_WEIGHTS = ("default", "package_nuts", "numpyro_nuts")
@@ -59,23 +63,25 @@ OF_WEIGHTS = ("default", "package_nuts", "numpyro_nuts")
 # --- samplers: a problem and numbers of draws → U_1 [chain, draw, path, path]
 
 
-def source(problem: str) -> dict[str, object]:
-    """The recipe, what is changed in it, and the space, as the package takes them."""
+def recipe_of(problem: str) -> "Recipe":
+    """Data and network of a recipe, without what it says of sampling."""
+    from sampler import Recipe
+
     case = PROBLEMS[problem]
-    return {"task": RUNS / case.recipe, "settings": case.changes, "space": case.space}
+    recipe = Recipe.load(RUNS / case.recipe, case.changes)
+    sections = ("task", "attention", "network", "posterior")
+    return Recipe(**{name: getattr(recipe, name) for name in sections})
 
 
 def default(problem: str, draws: int, algorithm: str = "auto"):
     """The package, with its own choice of space, algorithm and warm-up."""
     import sampler
-    from sampler.api.posterior import recipe_of_source, task_and_network
 
     case = PROBLEMS[problem]
-    task, network = task_and_network(recipe_of_source(RUNS / case.recipe, case.changes))
     settings = {"draws": draws, "algorithm": algorithm, "chains": CHAINS, "progress": False}
     if case.space != "order_parameters":
         settings["space"] = case.space
-    tree = sampler.sample(task, network, **settings)
+    tree = sampler.sample(recipe_of(problem), **settings)
     return tree["posterior"]["order_parameter"].values
 
 
@@ -90,10 +96,8 @@ def numpyro_nuts(problem: str, draws: int):
     from numpyro import enable_x64
     from numpyro.infer import MCMC, NUTS
 
-    import sampler
-
     enable_x64()
-    model, kwargs = sampler.numpyro_model(**source(problem))
+    model, kwargs = recipe_of(problem).numpyro_model(PROBLEMS[problem].space)
     chains = {"num_chains": CHAINS, "chain_method": "sequential", "progress_bar": False}
     mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=draws, **chains)
     mcmc.run(jax.random.PRNGKey(0), **kwargs)
@@ -106,10 +110,8 @@ def flat_density(problem: str):
     import numpy as np
     from numpyro import enable_x64
 
-    import sampler
-
     enable_x64()
-    flat = sampler.log_density(**source(problem))
+    flat = recipe_of(problem).log_density(PROBLEMS[problem].space)
     slope = jax.jit(jax.value_and_grad(flat))
 
     def value_and_slope(point):

@@ -5,6 +5,7 @@ import pytest
 
 import sampler
 from runs.studies.which_heads.mathematics import numbers_of_theory, rank_correlation
+from sampler.data.make import build_task
 
 HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 PATHS = [(one, two) for one in range(2) for two in range(2)]
@@ -13,19 +14,23 @@ TEMPERATURE = 0.2
 
 @pytest.fixture(scope="module")
 def found():
-    """Task, network, its theory, and the numbers of its heads."""
-    task = sampler.markov_chain_task(
-        heads=[["good", "uniform"], ["good", "random"]], seed=3, examples_train=20,
-        examples_validation=15, examples_test=5, tokens=8, features=12,
+    """A recipe, its theory, and the numbers of its heads."""
+    recipe = sampler.Recipe(
+        task=sampler.MarkovChain(
+            seed=3, examples_train=20, examples_validation=15, examples_test=5, tokens=8,
+            features=12,
+        ),
+        attention={"heads": [["good", "uniform"], ["good", "random"]]},
+        network={"widths": 6},
+        posterior={"temperature": TEMPERATURE},
+        theory={"next_order": False},
     )  # fmt: skip
-    network = sampler.make_network(widths=6, temperature=TEMPERATURE)
-    theory = sampler.solve(task, network, next_order=False)
-    return task, network, theory, numbers_of_theory(task, network, HEADS)
+    return recipe, sampler.solve(recipe), numbers_of_theory(recipe, HEADS)
 
 
-def gained(task, network, theory, head, learned_again: bool) -> float:
+def gained(recipe, theory, head, learned_again: bool) -> float:
     """The squared loss gained where a head's rows of U₁ are zero, before learning or after."""
-    problem = sampler.make_problem(task, network)
+    problem, data = sampler.make_problem(recipe), build_task(recipe)
     seen, unseen = (
         np.asarray(one, np.float64)
         for one in (problem.learning.attended, problem.attended_validation)
@@ -38,8 +43,8 @@ def gained(task, network, theory, head, learned_again: bool) -> float:
 
     def loss(learned, used):
         noise = TEMPERATURE * np.eye(len(seen))
-        alpha = np.linalg.solve(kernel(seen, seen, learned) + noise, task.data.train.labels)
-        residuals = kernel(unseen, seen, used) @ alpha - task.data.validation.labels
+        alpha = np.linalg.solve(kernel(seen, seen, learned) + noise, data.train.labels)
+        residuals = kernel(unseen, seen, used) @ alpha - data.validation.labels
         return (residuals**2).sum(axis=1).mean()
 
     cut = without[:, None] * overlap
@@ -56,7 +61,7 @@ def test_losses_without_a_head_are_those_of_plain_algebra(found, key, learned_ag
 
 
 def test_scores_are_shares_of_the_entries_of_paths_through_a_head(found):
-    _, _, theory, numbers = found
+    _, theory, numbers = found
     overlap = np.abs(theory["order_parameter"].sel(predictor="leading").values)
     shares = []
     for layer, head in HEADS:
@@ -66,12 +71,10 @@ def test_scores_are_shares_of_the_entries_of_paths_through_a_head(found):
 
 
 def test_a_network_solved_again_is_the_one_of_the_other_heads(found):
-    task, _, theory, numbers = found
-    heads = [[1], [0, 1]]
-    smaller = sampler.make_network(widths=6, temperature=TEMPERATURE, heads=heads)
+    recipe, theory, numbers = found
+    smaller = sampler.solve(recipe.changed({"network.heads": [[1], [0, 1]]}))
     losses = [
-        float(one["validation_squared_error"].sel(predictor="leading"))
-        for one in (sampler.solve(task, smaller, next_order=False), theory)
+        float(one["validation_squared_error"].sel(predictor="leading")) for one in (smaller, theory)
     ]
     received = numbers["solved_again"][HEADS.index((0, 0))]
     assert received == pytest.approx(losses[0] - losses[1], rel=1e-5)

@@ -81,12 +81,10 @@ def measure(study: Study) -> dict:
         study.folder / "attention.npz", model, train=look_up(TRAIN),
         test=tuple(part[:TEST_OF_POSTERIOR] for part in test), residual=True,
     )  # fmt: skip
-    settings = {"task.path": str(arrays.resolve())}
-    run = sampler.run(RUNS / "bring_your_own.toml", settings=settings, out=study.folder / "run")
-    alone = sampler.make_network(
-        widths=20, temperature=0.1, readout="last", heads=[list(range(HEADS))] * LAYERS
-    )
-    narrow = sampler.solve(sampler.arrays_task(arrays), alone, starts=1)
+    recipe = sampler.Recipe.load(RUNS / "bring_your_own.toml", {"task.path": arrays.resolve()})
+    run = sampler.run(recipe, out=study.folder / "run")
+    alone = [list(range(HEADS))] * LAYERS
+    narrow = sampler.solve(recipe.changed({"network.heads": alone}))
     removed = sampler.ablate_heads(model, validation=look_up(TEST_OF_POSTERIOR), test=test)
     costs = removed.to_dataframe()
 

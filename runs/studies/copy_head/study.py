@@ -57,15 +57,18 @@ def measure(name: str, examples: int, seed: int) -> dict:
     """Weight on the copied token in the posterior of one data set, and its evidence."""
     form, tokens, scale, width, _ = SERIES[name]
     variant = {"kind": "softmax"} if form == "softmax" else {"kind": "first_order"}
-    task = sampler.copy_task(
-        tokens=tokens, symbols=SYMBOLS, heads=[["learned"]], inverse_temperature=scale,
-        form=variant, examples_train=examples, examples_test=2, examples_validation=0, seed=seed,
+    recipe = sampler.Recipe(
+        task=sampler.Copy(
+            tokens=tokens, symbols=SYMBOLS, examples_train=examples, examples_test=2,
+            examples_validation=0, seed=seed,
+        ),
+        attention={"heads": [["learned"]], "inverse_temperature": scale, "form": variant},
+        network={"widths": width},
+        posterior={"temperature": TEMPERATURE},
     )  # fmt: skip
-    network = sampler.make_network(widths=width, temperature=TEMPERATURE)
     draws = sampler.sample(
-        task, network, algorithm="tempered", particles=256, repetitions=4, until="draws",
-        seed=seed,
-    )  # fmt: skip
+        recipe, algorithm="tempered", particles=256, repetitions=4, until="draws", seed=seed
+    )
     statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
     weights = repetition_weights(statistics)
     logits = scale * np.asarray(draws["posterior"]["logits_1"])[:, :, 0, :]

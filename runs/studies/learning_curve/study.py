@@ -25,21 +25,24 @@ TASK = {
     "features": 20,
     "examples_test": 4000,
     "perpendicular_noise": 1.0,
-    "heads": [["good", "random"], ["uniform", "random"]],
-    "inverse_temperature": 10.0,
 }
+ATTENTION = {"heads": [["good", "random"], ["uniform", "random"]], "inverse_temperature": 10.0}
 ORDERS = ("infinite", "leading", "next")
 SHARED = ("accuracy", "log_evidence")
 
 
 def measure(examples: int, width: int) -> dict:
     """Theory to both orders, exact posterior and infinite width, at one point of the curve."""
-    task = sampler.markov_chain_task(examples_train=examples, **TASK)
-    network = sampler.make_network(widths=width, temperature=TEMPERATURE)
-    theory = sampler.solve(task, network)
+    recipe = sampler.Recipe(
+        task=sampler.MarkovChain(examples_train=examples, **TASK),
+        attention=ATTENTION,
+        network={"widths": width},
+        posterior={"temperature": TEMPERATURE},
+    )
+    theory = sampler.solve(recipe)
     if not theory.attrs["converged"]:
         raise SystemExit(theory.attrs["explanation"])
-    draws = sampler.sample(task, network, space="order_parameters", evidence=True, progress=False)
+    draws = sampler.sample(recipe, space="order_parameters", evidence=True, progress=False)
     compared = sampler.compare(theory, draws)
     values = compared.table()["value"]
     row = {"examples": examples, "width": width, "trusted": bool(compared.diagnostics.passed)}

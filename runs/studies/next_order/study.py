@@ -60,12 +60,19 @@ def copied(data: Data, copies: int) -> Data:
     return spread.reshape(shape), np.tile(labels, (copies, 1))
 
 
-def task_of(data: Data) -> sampler.ChosenTask:
+def recipe_of(data: Data, width: int, temperature: float = TEMPERATURE) -> sampler.Recipe:
+    """A network of this width that learns these data."""
     attended, labels = data
-    return sampler.arrays_task(
-        attended_train=attended, labels_train=labels, heads=[attended.shape[1]],
-        attended_test=attended[:1],
-    )  # fmt: skip
+    return sampler.Recipe(
+        task=sampler.Arrays(
+            attended=attended,
+            labels=labels,
+            heads=[attended.shape[1]],
+            attended_test=attended[:1],
+        ),
+        network={"widths": width},
+        posterior={"temperature": temperature},
+    )
 
 
 # --- the exact posterior by weighted draws
@@ -114,8 +121,7 @@ def exact(
 
 def by_weighted_draws(data: Data, width: int, temperature: float, most_draws: int) -> dict:
     """Relative difference of U₁ of both orders, with its error."""
-    network = sampler.make_network(widths=width, temperature=temperature)
-    problem = sampler.make_problem(task_of(data), network)
+    problem = sampler.make_problem(recipe_of(data, width, temperature))
     learning: LearningProblem = problem.learning
     saddle = solve_saddle_point(learning)
     beyond = solve_next_order(learning, saddle, evidence=False)
@@ -135,11 +141,11 @@ def row_of(one: Mapping) -> list:
 
 def by_chains(data: Data, width: int, draws: int) -> dict:
     """The same by chains, without what cannot be trusted."""
-    task, network = task_of(data), sampler.make_network(widths=width, temperature=TEMPERATURE)
-    theory = sampler.solve(task, network)
+    recipe = recipe_of(data, width)
+    theory = sampler.solve(recipe)
     if not theory.attrs["converged"]:
         raise SystemExit(theory.attrs["explanation"])
-    compared = sampler.compare(theory, sampler.sample(task, network, draws=draws, progress=False))
+    compared = sampler.compare(theory, sampler.sample(recipe, draws=draws, progress=False))
     fine = theory.attrs["next_order_status"] == "fine"
     found = {
         order: compared.rows["order_parameter", order]
@@ -156,10 +162,12 @@ def two_paths(width: int, draws: int) -> dict:
 
     square, freedom: δᵀ Σ⁻¹ δ of all elements, which is χ² where the next order is exact.
     """
-    task = sampler.markov_chain_task(
-        heads=[["good", "uniform"], ["uniform"]], perpendicular_noise=5.0, seed=8
+    recipe = sampler.Recipe(
+        task=sampler.MarkovChain(perpendicular_noise=5.0, seed=8),
+        attention={"heads": [["good", "uniform"], ["uniform"]]},
+        network={"widths": width},
     )
-    problem = sampler.make_problem(task, sampler.make_network(widths=width))
+    problem = sampler.make_problem(recipe)
     saddle = solve_saddle_point(problem.learning)
     beyond = solve_next_order(problem.learning, saddle, evidence=False).order_parameters[0]
     sampled = exact(problem, [beyond], draws, stream=(width,))

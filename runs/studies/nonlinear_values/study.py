@@ -38,13 +38,19 @@ HEADS = {
 MINUTES = 4.0
 
 
-def task_of(kind: str, depth: int, seed: int):
+def recipe_of(kind: str, depth: int, width: int, values: str, seed: int) -> sampler.Recipe:
     """Data of a seed: hidden Markov chains of 8 tokens, or threes and eights in 4 patches."""
     sizes = {"examples_train": EXAMPLES, "examples_test": TESTS, "seed": seed}
-    sizes["heads"] = HEADS[kind][depth]
     if kind == "markov":
-        return sampler.markov_chain_task(tokens=7, features=10, **sizes)
-    return sampler.digits_task(classes=[3, 8], patch=4, **sizes)
+        task, readout = sampler.MarkovChain(tokens=7, features=10, **sizes), "last"
+    else:
+        task, readout = sampler.Digits(classes=[3, 8], patch=4, **sizes), "mean"
+    return sampler.Recipe(
+        task=task,
+        attention={"heads": HEADS[kind][depth]},
+        network={"widths": width, "values": values, "readout": readout},
+        posterior={"temperature": TEMPERATURE},
+    )
 
 
 def relative(predicted: np.ndarray, sampled) -> list[float] | None:
@@ -71,22 +77,18 @@ def overlaps_of(draws, depth: int, width: int) -> np.ndarray:
 
 def measure(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
     """How far every theory is from the sampled posterior of one network."""
-    task = task_of(kind, depth, seed)
-    network = sampler.make_network(
-        widths=width, values=values, temperature=TEMPERATURE,
-        readout="last" if kind == "markov" else "mean",
-    )  # fmt: skip
-    theory = sampler.solve(task, network)
+    recipe = recipe_of(kind, depth, width, values, seed)
+    theory = sampler.solve(recipe)
     kept = values == "relu" and width <= 30
     draws = sampler.sample(
-        task, network, max_minutes=MINUTES, weight_draws=400 if kept else 0, seed=seed,
+        recipe, max_minutes=MINUTES, weight_draws=400 if kept else 0, seed=seed,
         progress=False,
         **({"space": "hidden_weights"} if values == "relu" else {}),
     )  # fmt: skip
     own = {}
     if values != "linear":
         with jax_settings():
-            of_heads = by_heads(sampler.make_problem(task, network))
+            of_heads = by_heads(sampler.make_problem(recipe))
         own = {} if of_heads is None else {"by heads": of_heads[0]}
     found = sampler.compare(theory, draws, own=own)
     of_chains = found.diagnostics

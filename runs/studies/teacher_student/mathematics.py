@@ -53,12 +53,18 @@ def exact_log_evidence(
     seed: int,
 ) -> tuple[float, float]:
     """ln p(y | W) with its error, by importance draws of the order parameters."""
-    task = sampler.make_task(
-        "arrays", attended_train=attended, labels_train=labels, attended_test=attended[:2],
-        labels_test=labels[:2], heads=np.array(architecture.heads),
-    )  # fmt: skip
-    network = sampler.make_network(widths=list(architecture.widths), temperature=temperature)
-    found = sampler.weighted_draws(sampler.make_problem(task, network), 20_000, seed)
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(
+            attended=attended,
+            labels=labels,
+            attended_test=attended[:2],
+            labels_test=labels[:2],
+            heads=architecture.heads,
+        ),
+        network={"widths": architecture.widths},
+        posterior={"temperature": temperature},
+    )
+    found = sampler.weighted_draws(sampler.make_problem(recipe), 20_000, seed)
     if not found.trusted:
         raise SystemExit(found.explain())
     return found.log_evidence, found.log_evidence_error

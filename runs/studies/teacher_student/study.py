@@ -24,7 +24,7 @@ from runs.studies.teacher_student.mathematics import (
     leading_order,
     over_draws,
 )
-from sampler.api.model import recipe_and_data
+from sampler.api.recipes import data_of
 from sampler.attention.learned import queries_and_keys
 from sampler.attention.similarity import attention_distances, attention_overlaps, matched
 from sampler.mcmc.tempered import log_mean, repetition_weights
@@ -35,7 +35,8 @@ from theory.architecture import Architecture
 INFINITE = "infinite"
 # Eight tokens and their beginning; six features and nine positions.
 INPUTS = {"tokens": 8, "features": 6, "parallel_noise": 0.5, "perpendicular_noise": 0.5,
-          "stay_positive": 0.8, "stay_negative": 0.2, "inverse_temperature": 3.0}  # fmt: skip
+          "stay_positive": 0.8, "stay_negative": 0.2}  # fmt: skip
+SHARPNESS = 3.0  # inverse temperature of attention
 TEMPERATURE = {"teacher": 0.03, "own": 0.3}
 HEADS = {"teacher": [["learned", "learned"]], "own": [["learned", "learned"], ["uniform"]]}
 # Width and examples: data sets.
@@ -77,24 +78,28 @@ def particles(examples: int) -> int:
     return 128 if examples <= 150 else 64
 
 
-def made_task(kind: str, examples: int, seed: int, heads: list | None = None):
-    """The data of one data set; every number of it, and the teacher, follow from the seed."""
+def recipe_of(kind: str, width: int | str, examples: int, seed: int) -> sampler.Recipe:
+    """One data set; every number of it, and the teacher, follow from the seed."""
     labels = {"labels": "teacher", "teacher_seed": seed} if kind == "teacher" else {}
-    return sampler.markov_chain_task(
-        heads=heads or HEADS[kind], examples_train=examples, examples_test=1000,
-        examples_validation=0, seed=seed, head_seed=seed, **INPUTS, **labels,
+    return sampler.Recipe(
+        task=sampler.MarkovChain(
+            examples_train=examples, examples_test=1000, examples_validation=0, seed=seed,
+            head_seed=seed, **INPUTS, **labels,
+        ),
+        attention={"heads": HEADS[kind], "inverse_temperature": SHARPNESS},
+        network={"widths": width},
+        posterior={"temperature": TEMPERATURE[kind]},
     )  # fmt: skip
 
 
 def sampled(kind: str, width: int | str, examples: int, seed: int) -> dict:
     """Attention, predictor and evidence of one data set, and the theory at some of its draws."""
-    task = made_task(kind, examples, seed)
-    network = sampler.make_network(widths=width, temperature=TEMPERATURE[kind])
+    recipe = recipe_of(kind, width, examples, seed)
     draws = sampler.sample(
-        task, network, algorithm="tempered", particles=particles(examples), repetitions=4,
+        recipe, algorithm="tempered", particles=particles(examples), repetitions=4,
         until="draws", seed=seed,
     )  # fmt: skip
-    _, data = recipe_and_data(task, network)
+    data = data_of(recipe).fitted(recipe)
     statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
     logits = np.asarray(draws["posterior"]["logits_1"])
     found = {
@@ -112,8 +117,8 @@ def sampled(kind: str, width: int | str, examples: int, seed: int) -> dict:
         matrices = matrices[..., -1:]
         found["teacher"] = data.test.attention[0][:100, :, :, -1:]
     else:
-        good = made_task(kind, examples, seed, [["good", "good"], ["uniform"]])
-        found["good"] = good.data.test.attention[0][:100]
+        good = data_of(recipe.changed({"attention.heads": FIXED["good"]})).data
+        found["good"] = good.test.attention[0][:100]
     found["attention"] = matrices.reshape(*kept.shape[:2], *matrices.shape[1:]).astype("f4")
     if width != INFINITE:
         overlaps = np.asarray(draws["posterior"]["order_parameter"])
@@ -168,11 +173,10 @@ def theory_at_draws(data, width: int, kind: str, kept: np.ndarray) -> dict[str, 
 
 def of_fixed(heads: str, width: int, examples: int, seed: int) -> dict:
     """Accuracy, error and evidence of a network with fixed heads: exact posterior draws."""
-    task = made_task("own", examples, seed, FIXED[heads])
-    network = sampler.make_network(widths=width, temperature=TEMPERATURE["own"])
-    draws = sampler.sample(task, network, evidence=True, draws=1000, seed=seed)
+    recipe = recipe_of("own", width, examples, seed).changed({"attention.heads": FIXED[heads]})
+    draws = sampler.sample(recipe, evidence=True, draws=1000, seed=seed)
     mean = np.asarray(draws["predictions"]["predictor"]).mean(axis=(0, 1))
-    labels, known = np.ravel(task.data.test.labels), draws["posterior"].attrs
+    labels, known = np.ravel(data_of(recipe).data.test.labels), draws["posterior"].attrs
     return {
         "accuracy": np.mean(np.sign(mean) == np.sign(labels)),
         "error": np.mean((mean - labels) ** 2),
@@ -203,10 +207,9 @@ over_data = partial(mean_over, what="data sets")
 
 def prior_attention(kind: str, seed: int) -> np.ndarray:
     """Attention of draws of the prior to the test examples of a data set."""
-    task = made_task(kind, 50, seed)
-    size = task.data.channels
-    normal = np.random.default_rng(seed).standard_normal((64, 2, size, size))
-    found = attention_of(task.data, normal)
+    data = data_of(recipe_of(kind, 10, 50, seed)).data
+    normal = np.random.default_rng(seed).standard_normal((64, 2, data.channels, data.channels))
+    found = attention_of(data, normal)
     return found[..., -1:] if kind == "teacher" else found
 
 

@@ -25,11 +25,15 @@ from sampler.presentation import style
 study = Study(__file__)
 
 # %% The data: 60 sequences to learn from, 500 to be tested on, with much noise.
-task = sampler.markov_chain_task(
-    heads=[["good", "uniform"], ["uniform"]], perpendicular_noise=5.0, seed=8,
-    examples_train=60, examples_test=500, features=100,
-)  # fmt: skip
-print(task)
+recipe = sampler.Recipe(
+    task=sampler.MarkovChain(
+        perpendicular_noise=5.0, seed=8, examples_train=60, examples_test=500, features=100
+    ),
+    attention={"heads": [["good", "uniform"], ["uniform"]]},
+    network={"widths": 10},
+    posterior={"temperature": 0.01},
+)
+print(recipe.task)
 
 
 # %% What such data look like, with two heads in each layer and fewer tokens.
@@ -80,18 +84,19 @@ def draw_task(task: Task) -> Figure:
 
 
 TOKENS, SEQUENCES = 30, 4
-small = sampler.markov_chain_task(examples_train=2 * SEQUENCES, examples_test=2, tokens=TOKENS)
+small = sampler.MarkovChain(examples_train=2 * SEQUENCES, examples_test=2, tokens=TOKENS)
+four_heads = sampler.Attention(heads=[["good", "random"], ["uniform", "random"]])
 with style.figure_style():
-    study.draw(draw_task(small.data), "task")
+    study.draw(draw_task(small.make(four_heads)), "task")
 
 # %% The theory at one width: a saddle point, solved to rounding.
-theory = sampler.solve(task, sampler.make_network(widths=10, temperature=0.01))
+theory = sampler.solve(recipe)
 print(theory.attrs["explanation"])
 print(theory["order_parameter"].sel(predictor="leading").to_pandas().round(3), "\n")
 
 # %% The exact posterior at this width, by NUTS in the space of the order parameters, with as many
 # draws as its diagnostics ask for.
-draws = sampler.sample(task, sampler.make_network(widths=10, temperature=0.01))
+draws = sampler.sample(recipe)
 
 # %% The two side by side. The error of a difference says whether it is real, its size whether it
 # matters: the theory is that of wide networks, and this one is narrow.
@@ -100,7 +105,7 @@ print(comparison)
 
 # %% The narrower the network, the more its posterior chooses between paths.
 widths = [3, 10, 30, 100, 300, 1000]
-by_width = [sampler.solve(task, sampler.make_network(widths=N, temperature=0.01)) for N in widths]
+by_width = [sampler.solve(recipe.changed({"network.widths": N})) for N in widths]
 rows = {}
 print("\n   N   U₁ good   U₁ uniform   accuracy")
 for N, solved in zip(widths, by_width, strict=True):
@@ -155,7 +160,7 @@ def probability_of(predictor: str) -> np.ndarray:
 
 
 probabilities = {predictor: probability_of(predictor) for predictor in predictors}
-positive = task.data.test.labels[:, 0] > 0
+positive = draws["predictions_constant_data"]["labels_test"].values > 0
 with style.figure_style():
     figure = style.new_figure(style.WIDTH, 4.6, "Calibration on the test set, $N$ = 10")
     ax = figure.subplots()

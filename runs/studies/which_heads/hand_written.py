@@ -126,9 +126,11 @@ def measure(seed: int, folder: Path) -> dict:
     counts = {"train": LEARNED, "validation": UNSEEN, "test": UNSEEN}
     splits = {name: induction(count) for name, count in counts.items()}
     file = sampler.export_attention(folder / "attention.npz", model, **splits, residual=True)
-    network = sampler.make_network(widths=20, temperature=0.1)
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(file), network={"widths": 20}, posterior={"temperature": 0.1}
+    )
     heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    numbers = numbers_of_theory(sampler.arrays_task(file), network, heads, again=False)
+    numbers = numbers_of_theory(recipe, heads, again=False)
     del splits["train"]
     ablated = sampler.ablate_heads(model, **splits, progress=False)
     costs, accuracy = ablated.to_dataframe(), ablated.result.attrs["whole_accuracy"]

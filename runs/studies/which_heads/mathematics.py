@@ -33,13 +33,15 @@ NAMES = {
 }
 
 
-def numbers_of_theory(task, network, heads: Sequence[Head], again: bool = True) -> pandas.DataFrame:
+def numbers_of_theory(
+    recipe: sampler.Recipe, heads: Sequence[Head], again: bool = True
+) -> pandas.DataFrame:
     """Head scores, and squared losses gained on validation examples without each of these heads.
 
     again  whether the theory is solved once more without each head: NaN where it has no solution
     """
-    table = sampler.solve(task, network, next_order=False).sel(predictor="leading")
-    problem = sampler.make_problem(task, network)
+    table = sampler.solve(recipe.changed({"theory.next_order": False})).sel(predictor="leading")
+    problem = sampler.make_problem(recipe)
     learning, attended = problem.learning, problem.attended_validation
     labels = np.asarray(problem.labels_validation)
     factor = root_of(table["order_parameter"].values)

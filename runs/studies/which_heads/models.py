@@ -42,18 +42,24 @@ class TrainedModel:
     """
 
     model: object
-    network: object
+    network: sampler.Network
+    temperature: float
     task: str
     splits: dict = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
 
-    def task_of_theory(self, folder: Path) -> object:
+    def recipe_of_theory(self, folder: Path) -> sampler.Recipe:
         """What the theory learns: the attention of the model, residual connections among heads."""
-        if not self.splits:
-            return self.model
-        file = folder / "attention.npz"
-        sampler.export_attention(file, self.model, **self.splits, residual=True, **self.settings)
-        return sampler.arrays_task(file)
+        task = self.model
+        if self.splits:
+            file = folder / "attention.npz"
+            shown = {**self.splits, **self.settings}
+            task = sampler.Arrays(
+                sampler.export_attention(file, self.model, residual=True, **shown)
+            )
+        return sampler.Recipe(
+            task=task, network=self.network, posterior={"temperature": self.temperature}
+        )
 
 
 # --- tasks: tokens [example, token, channel], and labels ±1
@@ -161,17 +167,17 @@ def encoder(
         file.parent.mkdir(parents=True, exist_ok=True)
         torch.save(model.state_dict(), file)
     model.load_state_dict(torch.load(file, weights_only=True))
-    network = sampler.make_network(widths=20, temperature=0.1, readout="mean" if mean else "last")
-    return TrainedModel(model.eval(), network, task, splits, settings)
+    network = sampler.Network(widths=20, readout="mean" if mean else "last")
+    return TrainedModel(model.eval(), network, 0.1, task, splits, settings)
 
 
 def arrays_of(task: str, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Inputs and labels of what is learned, of validation, and of the test."""
     if task == "time_series":
-        made = sampler.time_series_task(
+        made = sampler.TimeSeries(
             examples_train=4000, examples_validation=VALIDATION, examples_test=UNSEEN,
             tokens=12, channels=4, lag=3, noise=0.5, seed=seed,
-        ).data  # fmt: skip
+        ).make(sampler.Attention(heads=[["uniform"]]))  # fmt: skip
         named = {"learned": made.train, "validation": made.validation, "test": made.test}
         return {name: (one.inputs, one.labels[:, 0]) for name, one in named.items()}
     from sklearn.datasets import load_digits
@@ -187,15 +193,14 @@ def arrays_of(task: str, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def one_shot(name: str, folder: Path) -> TrainedModel:
     """A training of the study `one_shot`; N = 10 and 𝒯 = 0.5 in the theory."""
-    task = sampler.one_shot_task(
-        RUNS / "trained" / name,
+    task = sampler.OneShot(
+        model=RUNS / "trained" / name,
         folder=RUNS / "omniglot",
         examples_train=300,
         examples_validation=VALIDATION,
         examples_test=UNSEEN,
     )
-    network = sampler.make_network(widths=10, temperature=0.5)
-    return TrainedModel(task, network, "one_shot")
+    return TrainedModel(task, sampler.Network(widths=10), 0.5, "one_shot")
 
 
 MODELS: dict[str, Callable[[Path], TrainedModel]] = {

@@ -37,7 +37,7 @@ def measure(make: Callable[[Path], TrainedModel], folder: Path) -> dict:
     splits = {name: split for name, split in one.splits.items() if name != "train"}
     removed = sampler.ablate_heads(one.model, **splits, **one.settings)
     costs = removed.to_dataframe()
-    numbers = numbers_of_theory(one.task_of_theory(folder), one.network, places_of(costs.index))
+    numbers = numbers_of_theory(one.recipe_of_theory(folder), places_of(costs.index))
     numbers = numbers.set_index(costs.index).join(costs[["taylor", "magnitude"]])
     enough = removed.result.attrs["examples"] >= ENOUGH
     limit = {"accuracy": POINT} if enough else {"loss": NATS}

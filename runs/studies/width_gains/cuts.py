@@ -8,12 +8,11 @@ over data seeds, and on the published data (arXiv 2405.15926, figure 2 (c)) over
     python -m runs.studies.width_gains.cuts [FOLDER [SEEDS]]     20 data seeds
 """
 
-import tomllib
-
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+import sampler
 from runs.studies.study import RUNS, Study, estimate
 from runs.studies.width_gains.mathematics import diagonal_only, equal_diagonal
 from runs.studies.width_gains.study import problem_of, signs_right
@@ -67,10 +66,9 @@ def lost_of_seed(seed: int) -> dict[str, list]:
     }
 
 
-def widths_of(recipe: str) -> list[int]:
+def widths_of(recipe: str) -> tuple[int, ...]:
     """The widths that a recipe sweeps."""
-    sections = tomllib.loads((RUNS / f"{recipe}.toml").read_text(encoding="utf-8"))
-    return sections["sweep"]["network.widths"]
+    return sampler.Recipe.load(RUNS / f"{recipe}.toml").sweep["network.widths"]
 
 
 def losses(found: dict[str, list]) -> np.ndarray:

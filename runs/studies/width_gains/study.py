@@ -7,8 +7,6 @@ recipe, and each at the one that its evidence chooses (Laplace's approximation f
     python -m runs.studies.width_gains.study [FOLDER [SEEDS]]     20 data seeds, 6 of time series
 """
 
-import tomllib
-
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -33,14 +31,8 @@ NETWORKS = ("theory", "infinite")
 
 def problem_of(recipe: str, width: int, **settings):
     """The learning problem of a recipe at one width, with other settings of its task."""
-    sections = tomllib.loads((RUNS / f"{recipe}.toml").read_text(encoding="utf-8"))
-    known = sections["task"] | sections.get("attention", {})
-    if "path" in known:
-        known["path"] = str(RUNS / known["path"])
-    task = sampler.make_task(**known | settings)
-    return sampler.make_problem(
-        task, sampler.make_network(widths=width, **sections.get("posterior", {}))
-    )
+    changes = {"network.widths": width} | {f"task.{key}": one for key, one in settings.items()}
+    return sampler.make_problem(sampler.Recipe.load(RUNS / f"{recipe}.toml", changes))
 
 
 def signs_right(learning, attended, labels, factor) -> np.ndarray:
