@@ -90,18 +90,13 @@ def examples_of(name: str) -> int:
     return 600 if name in FEW_PATHS else 300
 
 
-def task_and_network(name: str, **settings):
+def recipe_of(name: str, **settings) -> sampler.Recipe:
     """Episodes with attention of a training, and the network of N = 10 at the equal temperature."""
-    task = sampler.one_shot_task(
-        str(trained(name)), folder=str(OMNIGLOT), examples_train=examples_of(name),
+    task = sampler.OneShot(
+        model=trained(name), folder=OMNIGLOT, examples_train=examples_of(name),
         examples_validation=1000, examples_test=1000, **settings,
     )  # fmt: skip
-    return task, sampler.make_network(widths=10, temperature=EQUAL, readout="mean")
-
-
-def problem_of(name: str, **settings):
-    """The learning problem of these."""
-    return sampler.make_problem(*task_and_network(name, **settings))
+    return sampler.Recipe(task=task, network={"widths": 10}, posterior={"temperature": EQUAL})
 
 
 # --- accuracy
@@ -155,7 +150,7 @@ def other_sets(name: str, factor: np.ndarray) -> dict[str, dict]:
     for test, setting in OTHER_SETS.items():
         if setting == CLOTHES and not Path(CLOTHES).is_file():
             continue
-        problem = problem_of(name, test=setting)
+        problem = sampler.make_problem(recipe_of(name, test=setting))
         outputs = problem.trained.predictor(problem.attended_test)
         found[test] = {
             "theory": right(problem, factor, EQUAL)[1],
@@ -171,7 +166,7 @@ def other_sets(name: str, factor: np.ndarray) -> dict[str, dict]:
 
 def untrained_heads(name: str) -> dict[str, float]:
     """Scores of a head in each layer that was never trained, and the least of the others."""
-    problem = problem_of(name, random_heads=1)
+    problem = sampler.make_problem(recipe_of(name, random_heads=1))
     overlap = np.asarray(solve_saddle_point(problem.learning).order_parameters.matrices[0])
     paths = AttentionPaths(problem.learning.architecture.heads)
     scores = np.asarray(head_scores(overlap, paths))
@@ -210,7 +205,7 @@ def of_heads(name: str, place: Path) -> dict[str, dict]:
     """Rank correlations of numbers of heads with what removal costs, and the extreme costs."""
     removed = xr.Dataset.from_dict(json.loads((place / "pruning.json").read_text("utf-8")))
     heads = list(zip(removed["layer"].values - 1, removed["number"].values, strict=True))
-    numbers = numbers_of_theory(*task_and_network(name), heads)
+    numbers = numbers_of_theory(recipe_of(name), heads)
     numbers["magnitude"] = removed["magnitude"].values
     correlations = {
         key: {
@@ -248,7 +243,7 @@ def of_posterior(place: Path) -> dict[str, dict]:
 
 def measure(name: str, folder: Path) -> dict:
     """All that is asked of a training."""
-    place, problem = solved_run(name, folder), problem_of(name)
+    place, problem = solved_run(name, folder), sampler.make_problem(recipe_of(name))
     if name == "A":
         for drawn, shown in FIGURES.items():
             shutil.copy(place / "figures" / f"{drawn}.png", folder / f"{shown}.png")

@@ -7,12 +7,7 @@ from matplotlib.figure import Figure
 
 import sampler
 from sampler.data.episodes import draw_episodes
-from sampler.data.one_shot import (
-    OneShot,
-    read_drawings,
-    split_characters,
-    tested_drawings,
-)
+from sampler.data.one_shot import read_drawings, split_characters, tested_drawings
 from sampler.presentation import style
 from sampler.streams import Stream, stream
 from sampler.transformer.trained_transformer import read_model
@@ -23,9 +18,8 @@ EXAMPLES, SEED = 600, 0
 
 def draw_task(model: Path, omniglot: Path) -> Figure:
     """Draw two episodes of different labels that a trained network was not shown."""
-    data = sampler.one_shot_task(
-        str(model), folder=str(omniglot), examples_train=EXAMPLES, seed=SEED
-    ).data.train
+    task = sampler.OneShot(model=model, folder=omniglot, examples_train=EXAMPLES, seed=SEED)
+    data = task.make(attention=None).train
     settings = read_model(model).recipe.task.model_copy(update={"folder": str(omniglot)})
     drawings = split_characters(read_drawings(settings), settings).train
     images, kinds = draw_episodes(drawings, EXAMPLES, stream(SEED, Stream.TRAIN)).places
@@ -52,7 +46,7 @@ def draw_task(model: Path, omniglot: Path) -> Figure:
 
 def right_by_pixels(model: Path, omniglot: Path, test: str = "characters") -> float:
     """Share of test episodes whose query is nearer, in pixels, to the support of its character."""
-    settings = OneShot(model=str(model), test=test, seed=SEED)
+    settings = sampler.OneShot(model=model, test=test, seed=SEED)
     images = read_model(model).recipe.task.model_copy(update={"folder": str(omniglot)})
     drawings = tested_drawings(settings, split_characters(read_drawings(images), images))
     generator = stream(settings.seed, Stream.TEST)

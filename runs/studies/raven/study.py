@@ -11,8 +11,6 @@ posterior, and are tested on matrices of seen and of held-out ones.
 Two minutes.
 """
 
-from functools import partial
-
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -36,12 +34,21 @@ def share(value: float, count: int) -> dict:
     return estimate(value, binomial_error(float(value), count), "binomial")
 
 
+def recipe_of(arrays: Arrays, **posterior: float) -> sampler.Recipe:
+    """A network of width 10 that learns its values from these arrays."""
+    return sampler.Recipe(
+        task=sampler.Arrays(**arrays),
+        network={"widths": WIDTH},
+        posterior=posterior,
+        theory={"starts": 1, "next_order": False},
+    )
+
+
 def of_infinite_width(frozen: Arrays) -> dict:
     """Accuracies at the temperature that is right most often on validation matrices."""
     found = {}
     for name, split in TESTS.items():
-        task = sampler.make_task("arrays", **arrays_of(frozen, split))
-        problem = sampler.make_problem(task, sampler.make_network(widths=WIDTH))
+        problem = sampler.make_problem(recipe_of(arrays_of(frozen, split)))
         limit = OrderParameters.gp_limit(problem.learning.architecture).factors[0]
 
         def right(temperature: float, of: str, problem=problem, limit=limit) -> float:
@@ -59,21 +66,16 @@ def of_infinite_width(frozen: Arrays) -> dict:
 def measure(frozen: Arrays) -> dict:
     """Accuracies on both kinds of compositions: theory, exact, trained; and U₁ of the theory."""
     arrays = {name: arrays_of(frozen, split) for name, split in TESTS.items()}
-    tasks = {name: sampler.make_task("arrays", **those) for name, those in arrays.items()}
-    network = partial(sampler.make_network, widths=WIDTH)
-
-    def solve(name: str, temperature: float):
-        chosen = network(temperature=temperature)
-        return sampler.solve(tasks[name], chosen, starts=1, next_order=False)
 
     def validated(temperature: float) -> float:
-        scores = solve("held out", temperature)["validation_accuracy"]
-        return float(scores.sel(predictor="leading"))
+        theory = sampler.solve(recipe_of(arrays["held out"], temperature=temperature))
+        return float(theory["validation_accuracy"].sel(predictor="leading"))
 
     found: dict = {"temperature": (best := max(TEMPERATURES, key=validated))}
     for name, those in arrays.items():
-        theory = solve(name, best)
-        draws = sampler.sample(tasks[name], network(temperature=best), progress=False)
+        recipe = recipe_of(those, temperature=best)
+        theory = sampler.solve(recipe)
+        draws = sampler.sample(recipe, progress=False)
         compared = sampler.compare(theory, draws)
         labels, count = those["labels_test"].argmax(axis=1), len(those["labels_test"])
         trained = outputs_of_training(frozen, those["inputs_test"]).argmax(axis=1)

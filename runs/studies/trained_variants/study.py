@@ -165,16 +165,20 @@ def trained_to_levels(name: str, problem: Problem, seed: int, learned: Labelled)
 
 def of_theory(learned: Labelled, unseen: Labelled, attention: dict[str, list]) -> dict[str, float]:
     """U₁ and accuracy of theory and infinite width with trained attention."""
-    task = sampler.arrays_task(
-        inputs_train=learned.inputs,
-        labels_train=learned.signs,
-        attention_train=attention["learned"],
-        inputs_test=unseen.inputs,
-        labels_test=unseen.signs,
-        attention_test=attention["unseen"],
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(
+            inputs=learned.inputs,
+            labels=learned.signs,
+            attention=attention["learned"],
+            inputs_test=unseen.inputs,
+            labels_test=unseen.signs,
+            attention_test=attention["unseen"],
+        ),
+        network={"widths": THEORY_WIDTH, "readout": "mean"},
+        posterior={"temperature": TEMPERATURE},
+        theory={"starts": 1, "next_order": False},
     )
-    network = sampler.make_network(widths=THEORY_WIDTH, temperature=TEMPERATURE, readout="mean")
-    solved = sampler.solve(task, network, starts=1, next_order=False)
+    solved = sampler.solve(recipe)
     overlap = np.asarray(solved["order_parameter"].sel(predictor="leading"))
     accuracies = {
         f"accuracy, {name}": correct(
