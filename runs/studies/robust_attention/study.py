@@ -100,16 +100,20 @@ def of_competitor(competitor: Competitor, train: Sequences, test: Sequences, dir
     found = [competitor.attention(test.queries, keys) for keys in dirty]
     outputs = [np.einsum("xhkq,xkc->xhqc", one, test.tokens) for one in (clean, *found)]
     size = np.linalg.norm(outputs[0])
-    task = sampler.arrays_task(
-        inputs_train=train.tokens,
-        labels_train=train.labels,
-        attention_train=[competitor.attention(train.queries, train.keys)],
-        inputs_test=np.tile(test.tokens, (len(dirty), 1, 1)),
-        labels_test=np.tile(test.labels, len(dirty)),
-        attention_test=[np.concatenate(found)],
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(
+            inputs=train.tokens,
+            labels=train.labels,
+            attention=[competitor.attention(train.queries, train.keys)],
+            inputs_test=np.tile(test.tokens, (len(dirty), 1, 1)),
+            labels_test=np.tile(test.labels, len(dirty)),
+            attention_test=[np.concatenate(found)],
+        ),
+        network={"widths": WIDTH},
+        posterior={"temperature": TEMPERATURE},
+        theory={"starts": 1, "next_order": False},
     )
-    network = sampler.make_network(widths=WIDTH, temperature=TEMPERATURE)
-    solved = sampler.solve(task, network, starts=1, next_order=False)["predictor_mean"]
+    solved = sampler.solve(recipe)["predictor_mean"]
     mean = np.asarray(solved.sel(predictor="leading")).reshape(len(dirty), TEST)
     return {
         "outputs": [np.linalg.norm(one - outputs[0]) / size for one in outputs[1:]],
