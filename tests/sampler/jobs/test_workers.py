@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sampler.errors import ExitCode, InputError, Option, RequeueError
+from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.dask_workers import dask_client
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import make_plan
@@ -196,7 +196,7 @@ def test_what_a_script_has_registered_is_refused_by_name(where, recipe, tmp_path
     ALGORITHMS.register("mine", "sampler.mcmc.hamiltonian:StaticHmc")
     swept = load_recipe(recipe, [], [OVER[1]])
     plan = make_plan("run", swept, tmp_path / "out", figures=False)
-    refuse_what_workers_lack(plan, Option("workers"), 2)
+    refuse_what_workers_lack(plan, "--workers", 2)
     mine = make_plan("run", load_recipe(recipe, ["sampler.algorithm=mine"], [OVER[1]]),
                      tmp_path / "out", figures=False)  # fmt: skip
     with pytest.raises(InputError) as refused:
