@@ -13,6 +13,7 @@ import pytest
 
 import sampler
 from tests import ROOT
+from tests.problems import all_but
 
 PAGES = [
     ROOT / "README.md",
@@ -72,13 +73,13 @@ def test_the_reference_has_every_public_name():
     assert {*sampler.__all__} <= {*re.findall(r"\w+", text)}
 
 
+# Pages whose libraries every installation has, those that take minutes last.
+EXECUTED = ["nonlinear_values", "own_arrays", "write_recipe", "outside_theory", "learned_attention"]
+
+
 @pytest.mark.slow
-@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "page",
-    ["learned_attention", "nonlinear_values", "outside_theory", "own_arrays", "write_recipe"],
-)
+@pytest.mark.parametrize("page", all_but(EXECUTED, EXECUTED[:3], pytest.mark.long))
 def test_python_of_a_page_runs(page, without_annotation_checks):
     text = (ROOT / "docs" / "howto" / f"{page}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
