@@ -124,7 +124,7 @@ def test_splits_share_no_character_and_leave_none_out():
         assert [len(part) for part in names] == [11, 3, 6]
         assert set.union(*names) == set(drawings.names)
         for one, other in ((splits.train, splits.test), (splits.validation, splits.test)):
-            refuse_shared_drawings(one, other, "field", "value")
+            refuse_shared_drawings(one, other, "value")
         for part in (splits.train, splits.validation, splits.test):
             for name, first in zip(part.names, part.first, strict=True):
                 row = 2 * drawings.names.index(name)
@@ -135,7 +135,7 @@ def test_splits_share_no_character_and_leave_none_out():
     assert checksums[0] != checksums[2]
     both = Drawings(made().images[3:4], ("x",), np.array([1]))
     with pytest.raises(InputError):
-        refuse_shared_drawings(made(), both, "field", "value")
+        refuse_shared_drawings(made(), both, "value")
 
 
 def test_rotated_training_characters_are_new_ones():
