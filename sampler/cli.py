@@ -123,7 +123,7 @@ def announce(
 
 def hint_of(arguments: Namespace) -> str:
     """The place of the results of an interrupted command, and the command that goes on with it."""
-    from sampler.storage.manifest import MANIFEST_FILE
+    from sampler.storage.directory import MANIFEST_FILE
 
     words, directory = [PROGRAM, *arguments.words], arguments.directory
     if directory is None:

@@ -25,6 +25,7 @@ from sampler.errors import ExitCode
 from sampler.storage.archives import read_archive
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.files import UNFINISHED
+from sampler.storage.fingerprint import read_stamp
 from sampler.storage.manifest import read_manifest
 from sampler.storage.result_files import read_draws, read_table
 from tests import ROOT
@@ -88,10 +89,10 @@ class Work:
         manifest, header = read_manifest(directory), newest_header(directory)
         if manifest.command is None:
             return "start"
-        if manifest.finished:
-            more = self.extended is None or manifest.draws_per_chain == self.steps
-            return "end" if more else "start"
-        if {"sample", "train"} & manifest.stages.keys():
+        made = read_stamp(directory / "draws.nc").get("made")
+        if manifest.outcome:
+            return "end" if self.extended is None or made == self.steps else "start"
+        if made == self.steps or "train" in manifest.stages:
             files = [directory / name for name in ("draws.nc", "comparison.json")]
             latest = max(filter(Path.is_file, files), key=os.path.getmtime, default=None)
             return "figures" if latest == files[1] else "comparison"
@@ -171,7 +172,7 @@ class Work:
 
 def assert_same_results(directory: Path, whole: Path) -> None:
     """Both have the same files, with the same content but for times."""
-    assert read_manifest(directory).finished == read_manifest(whole).finished
+    assert read_manifest(directory).outcome == read_manifest(whole).outcome
     assert files_of(directory) == files_of(whole)
     for name in files_of(whole):
         if name.endswith(".nc"):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from pydantic import TypeAdapter
 
 from sampler.analysis.difference import (
     NOT_TRUSTED,
@@ -49,7 +50,6 @@ from sampler.analysis.verdict import (
     user_verdict,
 )
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.storage.files import from_json, to_json
 
 if TYPE_CHECKING:
     import pandas
@@ -113,7 +113,7 @@ def compare(
         | {f"/{ELEMENTS}/{name}": table for name, table in elements.items()}
     )
     tree.attrs = attributes_of(given) | {
-        "diagnostics": json.dumps(to_json(diagnostics)),
+        "diagnostics": json.dumps(diagnostics.to_json()),
         "cost": json.dumps(dict(cost)),
     }
     return ComparisonTree(tree)
@@ -328,7 +328,7 @@ class ComparisonTree:
         return {
             "summary": summary,
             "headline": self.verdict.headline,
-            "diagnostics": to_json(self.diagnostics),
+            "diagnostics": self.diagnostics.to_json(),
             "cost": self.cost,
         }
 
@@ -337,4 +337,4 @@ def read_diagnostics(content: Mapping[str, Any]) -> Diagnostics:
     """Read back the verdict on the draws, with the numbers of whichever algorithm."""
     of_all = Diagnostics.__dataclass_fields__
     numbers = {key: value for key, value in content.items() if key not in of_all}
-    return from_json(Diagnostics, {**content, "numbers": numbers})
+    return TypeAdapter(Diagnostics).validate_python({**content, "numbers": numbers})

@@ -34,10 +34,10 @@ from sampler.storage.directory import (
     THEORY_FILE,
 )
 from sampler.storage.files import read_json
+from sampler.storage.fingerprint import read_attributes
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.result_files import (
     has_results,
-    read_attribute,
     read_comparison,
     read_drawn,
     read_draws,
@@ -240,7 +240,8 @@ class RunResults:
         if "draws" in vars(self):
             there = self.draws is not None and group in self.draws
             return self.draws[group].attrs.get(name) if there else None
-        return read_attribute(self.directory, name, group) if self._stored(DRAWS_FILE) else None
+        stored = self._stored(DRAWS_FILE)
+        return read_attributes(self.directory / DRAWS_FILE, group).get(name) if stored else None
 
     @property
     def order_parameter_draws(self) -> xr.DataArray | None:

@@ -133,13 +133,14 @@ def parts_of_draws(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = settings.draws_per_chain  # about as many where they are not named
     remedy = "use fewer draws or test examples, or a smaller weight_draws"
-    parts.append(Part(f"draws, {draws:,} a chain", draw_bytes(recipe, sizes), remedy, 2))
+    # Gathered, joined, and in the file that is put together in memory.
+    parts.append(Part(f"draws, {draws:,} a chain", draw_bytes(recipe, sizes), remedy, 3))
     if examples < MOST_POINTWISE:
         labels = SINGLE * settings.chain_count * draws * examples * task.outputs
         size = len(POINTWISE) * min(labels, KEPT_BYTES)
         if recipe.fits_theory:  # attended inputs of the examples, of which there may be rows
             size += FLOAT * examples * sizes.architecture.path_count * task.channels
-        parts.append(Part("training labels in every draw", size, "use fewer draws", 2))
+        parts.append(Part("training labels in every draw", size, "use fewer draws", 3))
     return parts
 
 

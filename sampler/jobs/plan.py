@@ -38,11 +38,9 @@ from sampler.storage.directory import (
     THEORY_FILE,
     point_directory,
 )
-from sampler.storage.manifest import (
-    determining,
-    read_manifest,
-    refuse_differences,
-)
+from sampler.storage.fingerprint import determining
+from sampler.storage.manifest import read_manifest
+from sampler.storage.run_directory import refuse_differences
 from sampler.teacher import fit_labelled_task, make_labelled_task
 
 # The files that a stage leaves behind.
@@ -112,11 +110,13 @@ class Plan:
     def fingerprint(self) -> dict[str, Any]:
         """Settings, data and versions that determine the draws.
 
-        Of a sweep those that its points share, so that it can grow: each has its own.
+        Of a sweep those that its points share, so that it can grow: each has its own. Data that
+        are made again later are not known here.
         """
         if self.recipe.sweep:
             return fingerprint_of_sweep(self.asked)
-        return determining(settings_that_fix_draws(self.asked), self.task.identity)
+        data = None if self.own_data else self.task.identity
+        return determining(settings_that_fix_draws(self.asked), data)
 
     @property
     def manifest_fields(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Bars in a terminal, one line in a notebook; elsewhere, as in a file, a line now 
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from sampler.mcmc.stopping import StoppingRule
 
 SECONDS_BETWEEN_LINES = 10.0
-# The speed is that of so many seconds, or of the last step where that took longer.
-SECONDS_OF_SPEED = 30.0
+# The speed is that of so many seconds.
+SECONDS_OF_SPEED = 120.0
 BAR_WIDTH = 20
 
 
@@ -39,12 +38,13 @@ class Progress:
             rich_progress.TextColumn("{task.fields[text]}", table_column=Column(ratio=1)),
             console=Console(stderr=True),
             expand=True,
+            speed_estimate_period=SECONDS_OF_SPEED,
+            get_time=time.monotonic,
         )
         self._live = in_terminal()
         self._notebook: Callable[[str], None] | None = None
         self._stages: dict[str, rich_progress.TaskID] = {}
         self._waiting: rich_progress.TaskID | None = None
-        self._measured: dict[str, deque[tuple[float, int]]] = {}
         self._last_line = 0.0
 
     def __enter__(self) -> "Progress":
@@ -87,13 +87,15 @@ class Progress:
             for earlier in self._bars.tasks:
                 self._bars.update(earlier.id, total=earlier.completed, text="")
             self._stages[stage] = self._bar(stage, total)
-        count, left = f"{done}", None
+        count, bar, left = f"{done}", self._stages[stage], ""
+        self._bars.update(bar, total=total, completed=done)
         if total is not None:
             count, ended = f"{done}/{total}", ended or done >= total
-            left = self.seconds_left(stage, done, total - done if ahead is None else ahead)
-        text = ", ".join(filter(None, [f"{left:.0f} s left" if left else "", details]))
-        shown = {"completed": done, "count": count, "text": text}
-        self._bars.update(self._stages[stage], total=total, **shown)
+            (speed,) = (task.speed for task in self._bars.tasks if task.id == bar)
+            ahead = total - done if ahead is None else ahead
+            left = f"{ahead / speed:.0f} s left" if speed and ahead else ""
+        text = ", ".join(filter(None, [left, details]))
+        self._bars.update(bar, count=count, text=text)
         line = ", ".join(filter(None, [f"{stage} {count}", text]))
         now = time.monotonic()
         if begins or ended or now - self._last_line > SECONDS_BETWEEN_LINES:
@@ -102,16 +104,6 @@ class Progress:
             self._write(line)
         elif self._notebook is not None:
             self._notebook(line)
-
-    def seconds_left(self, stage: str, done: int, ahead: int) -> float | None:
-        """Time for the steps ahead, at the latest speed; None as long as none was measured."""
-        now = time.monotonic()
-        measured = self._measured.setdefault(stage, deque())
-        measured.append((now, done))
-        while len(measured) > 2 and measured[1][0] < now - SECONDS_OF_SPEED:
-            measured.popleft()
-        then, before = measured[0]
-        return (now - then) / (done - before) * ahead if done > before else None
 
     def _bar(self, text: str, total: int | None) -> rich_progress.TaskID:
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """Redo a run in a directory of its own, and compare it with the stored one number by number."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,12 +12,13 @@ from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan
-from sampler.jobs.run import open_run_directory
-from sampler.jobs.stages import diagnose_stage, run_stages
+from sampler.jobs.run import do_run
+from sampler.jobs.stages import diagnose_stage
 from sampler.presentation.terminal import print_line
 from sampler.runtime import DEVICES
 from sampler.storage.directory import DRAWS_FILE, THEORY_FILE
-from sampler.storage.files import to_json, write_json
+from sampler.storage.files import write_json
+from sampler.storage.fingerprint import read_stamp
 from sampler.storage.manifest import read_manifest
 
 REPRODUCTION_FOLDER = "reproduction"
@@ -70,16 +71,15 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     if missing:
         remedy = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
         raise InputError("DIR", directory, remedy)
-    if manifest.draws_per_chain is not None:
-        sampler = recipe.sampler.with_draws(manifest.draws_per_chain)
+    if drawn := read_stamp(directory / DRAWS_FILE):
+        sampler = recipe.sampler.with_draws(drawn["made"])
         recipe = recipe.model_copy(update={"sampler": sampler})
     print_line(f"once more, to compare: {plan.command} {recipe.name}")
     folder = directory / REPRODUCTION_FOLDER
     redone = replace(plan, asked=recipe, recipe=recipe, directory=folder, figures=False)
-    with open_run_directory(redone, devices=manifest.devices or DEVICES):
-        run_stages(redone, interruption)
+    do_run(redone, interruption, devices=manifest.devices or DEVICES)
     found = agreements(RunResults(directory), RunResults(folder))
-    write_json(directory / REPRODUCTION_FILE, to_json(found))
+    write_json(directory / REPRODUCTION_FILE, {name: asdict(each) for name, each in found.items()})
     print_line("\n" + "\n".join(agreement_text(name, each) for name, each in found.items()))
     agree = all(each.agrees for each in found.values())
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.done import finished_code, numbers_of
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import Plan, make_plan
@@ -22,24 +23,15 @@ from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_reci
 from sampler.storage.checkpoints import Checkpoints, has_checkpoint
 from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
+    DRAWS_FILE,
     LOG,
-    RECIPE_FILE,
-    ask_the_same,
-    claim_directory,
-    left_finished,
-    locked,
-    log_to,
-)
-from sampler.storage.files import write_whole
-from sampler.storage.manifest import (
     MANIFEST_FILE,
-    finished_code,
-    read_manifest,
-    refuse_differences,
+    RECIPE_FILE,
+    remove_unfinished,
 )
-
-# Settings of the sampler that end draws which are not trusted yet.
-LIMITS = ("max_draws", "max_minutes")
+from sampler.storage.fingerprint import read_stamp
+from sampler.storage.manifest import read_manifest
+from sampler.storage.run_directory import RunDirectory, opened_directory, refuse_differences
 
 
 def start_run(plan: Plan, interruption: Interruption, extended: bool = False) -> ExitCode:
@@ -49,69 +41,56 @@ def start_run(plan: Plan, interruption: Interruption, extended: bool = False) ->
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    with open_run_directory(plan, extended or was_cut_short(plan)):
-        loaded = "sampler.jobs.stages" in sys.modules
-        with nullcontext() if loaded else busy("loading the numerical libraries"):
-            from sampler.jobs.stages import run_stages
-        code = run_stages(plan, interruption)
-        print_line(f"results: {plan.directory}")
-        return code
+    code = do_run(plan, interruption, extended)
+    print_line(f"results: {plan.directory}")
+    return code
 
 
-@contextmanager
-def open_run_directory(
-    plan: Plan, extended: bool = False, devices: int = DEVICES
-) -> Iterator[None]:
-    """Hold the directory of a plan, with its log, float64 and devices as JAX is to have them.
+def do_run(
+    plan: Plan, interruption: Interruption, extended: bool = False, devices: int = DEVICES
+) -> ExitCode:
+    """The same, in silence about where the results are.
 
-    Chains use as many devices as where they began; where nothing is recorded, `devices` of a
-    processor. Raises InputError for a directory that holds anything else, or is in use.
+    devices  of a processor that chains use where they are not begun yet
     """
-    recorded = read_manifest(plan.directory).devices
-    divide_processor(recorded or devices)
-    refuse_absent_platforms()
-    with open_directory(plan, extended), jax_settings(), at_most_devices(recorded):
-        yield
+    with opened_directory(plan.directory, plan.asked, plan.fingerprint, extended) as directory:
+        code = finished_code(plan, directory.manifest)
+        if code is not None:
+            how = f"`{plan.command}` was finished before, with exit code {int(code)}"
+            print_line(f"{plan.directory}: {how}")
+            return code
+        # Chains go on upon as many devices as where they began.
+        recorded = directory.manifest.devices
+        divide_processor(recorded or devices)
+        refuse_absent_platforms()
+        begin(plan, directory)
+        with jax_settings(), at_most_devices(recorded):
+            loaded = "sampler.jobs.stages" in sys.modules
+            with nullcontext() if loaded else busy("loading the numerical libraries"):
+                from sampler.jobs.stages import run_stages
+            return run_stages(plan, directory, interruption)
 
 
 @contextmanager
-def open_directory(plan: Plan, extended: bool = False) -> Iterator[None]:
-    """Claim the directory of a plan and lock it; its log is kept inside.
+def open_directory(plan: Plan) -> Iterator[RunDirectory]:
+    """The directory of a plan, locked, with its log, in which it is begun.
 
     Raises InputError for a directory that holds anything else, or is in use.
     """
-    with left_finished(plan.directory) if extended else nullcontext():
-        claim_directory(
-            plan.directory,
-            plan.asked,
-            plan.command,
-            plan.fingerprint,
-            plan.manifest_fields,
-            extended,
-        )
-        with locked(plan.directory), log_to(plan.directory):
-            for text in plan.task.concerns:
-                LOG.warning("warning: %s", text)
-            yield
+    with opened_directory(plan.directory, plan.asked, plan.fingerprint) as directory:
+        begin(plan, directory)
+        yield directory
+
+
+def begin(plan: Plan, directory: RunDirectory) -> None:
+    """Record in its directory that a plan is begun."""
+    remove_unfinished(plan.directory)
+    directory.begin(plan.command, plan.asked, plan.fingerprint, plan.manifest_fields)
+    for text in plan.task.concerns:
+        LOG.warning("warning: %s", text)
 
 
 # --- directories of earlier runs
-
-
-def was_cut_short(plan: Plan) -> bool:
-    """Whether a run came to its end, untrusted, by a limit that the plan raises."""
-    directory = plan.directory
-    code = finished_code(directory, plan.command, plan.files)
-    if code in (None, ExitCode.OK) or not plan.is_sampled:
-        return False
-    from sampler.storage.result_files import read_attribute  # xarray takes a second
-
-    limit = read_attribute(directory, "ended_by", "sample_stats")
-    if limit not in LIMITS:
-        return False
-    stored = load_recipe(directory / RECIPE_FILE)
-    raised = getattr(plan.asked.sampler, limit) > getattr(stored.sampler, limit)
-    return raised and ask_the_same(stored, plan.asked)
 
 
 def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
@@ -125,9 +104,6 @@ def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
             directory,
             f"holds no {MANIFEST_FILE} that says which command began it; use `run` with its recipe",
         )
-    extending = manifest.draws_per_chain is not None and "sample" not in manifest.stages
-    if extending or not (directory / RECIPE_FILE).is_file():  # killed between the two, maybe
-        write_whole(directory / RECIPE_FILE, manifest.recipe or "")
     return manifest.command, load_recipe(directory / RECIPE_FILE, kind=AnyRecipe)
 
 
@@ -156,17 +132,17 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
     from sampler.mcmc.convergence import FEWEST_DRAWS
 
     manifest, remedy = read_manifest(directory), None
+    drawn = read_stamp(directory / DRAWS_FILE)
     if recipe.sweep:
         remedy = "this is a sweep; name the directory of one of its points"
-    elif "sample" not in manifest.seconds:
+    elif not drawn or drawn["numbers"] != drawn["numbers"] | numbers_of(recipe):
         remedy = "its sampling is not finished; first use `resume` without --more"
     elif not has_checkpoint(directory):
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
         raise InputError("DIR", directory, remedy)
     checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, manifest.plan or {})
-    reached = checkpoints.newest().header["done"]
-    made = manifest.draws_per_chain or reached  # unknown where it was killed before it was recorded
+    reached, made = checkpoints.newest().header["done"], drawn["made"]
     # Of either kind there are four at least; those that minutes ended may be fewer.
     fewest = max(reached, FEWEST_DRAWS)
     if made + more < fewest:

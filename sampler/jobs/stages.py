@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,6 +17,7 @@ from sampler.analysis.text import wrapped
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import nonlinear_table, theory_table
 from sampler.errors import ExitCode
+from sampler.jobs.done import comparison_stamp, draws_stamp, is_done, theory_stamp
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
@@ -45,16 +44,10 @@ from sampler.storage.directory import (
     LOG,
     TEACHER_FILE,
     THEORY_FILE,
-    remove_unfinished,
 )
-from sampler.storage.manifest import (
-    finish_command,
-    finished_code,
-    read_manifest,
-    record,
-    record_stage,
-)
+from sampler.storage.fingerprint import FINGERPRINT
 from sampler.storage.result_files import read_draws, read_table, write_comparison, write_result
+from sampler.storage.run_directory import RunDirectory
 from sampler.token_problem import TokenProblem
 from theory import Architecture, solve_next_order, solve_saddle_point
 
@@ -64,85 +57,78 @@ LARGEST_ROUGHNESS = 0.05
 MOST_ROWS_CHEAP = 8
 
 
-def run_stages(plan: Plan, interruption: Interruption) -> ExitCode:
+def run_stages(plan: Plan, directory: RunDirectory, interruption: Interruption) -> ExitCode:
     """Do what is left of a run in its directory, and say what its results are worth.
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    directory = plan.directory
-    remove_unfinished(directory)
-    code = finished_code(directory, plan.command, plan.files)
-    if code is not None:
-        how = f"`{plan.command}` was finished before, with exit code {int(code)}"
-        print_line(f"{directory}: {how}")
-        return code
-    problem = cache(lambda: make_problem(plan, interruption))
+    problem, code = cache(lambda: make_problem(plan, interruption)), ExitCode.OK
     store_teacher(plan, problem)
-    results, code = RunResults.held(directory, recipe=plan.asked), ExitCode.OK
+    results = RunResults.held(plan.directory, recipe=plan.asked, manifest=directory.manifest)
     if plan.command == "run":
         print_line(opening_text(plan))
     if plan.is_solved:
-        results = results.having(theory=theory_of(plan, problem))
+        results = results.having(theory=theory_of(plan, directory, problem))
         print_line(solved_text(results) if plan.command == "solve" else theory_text(results.theory))
         code = max(code, converged_code(results.theory))
     if plan.is_sampled:
         interruption.leave_if_asked("everything before the sampling")
-        results = compare_stage(results.having(draws=draws_of(plan, problem, interruption)))
+        results = results.having(draws=draws_of(plan, directory, problem, interruption))
+        if not is_done(plan, "compare"):
+            results = compare_stage(results)
         print_line(wrapped(str(results.reliability)))
         code = max(code, verdict_code(results.diagnostics))
     if plan.command == "run" and plan.stages:
         interruption.leave_if_asked("everything before the report")
-        show(plan, results, code)
-    finish_command(directory, plan.command, code)
+        show(plan, results.having(manifest=directory.manifest), code)
+    directory.end(code)
     return code
 
 
-def stage(directory: Path, name: str, file: str, make: Callable[[], Any]) -> Any:
-    """A result as it is stored; else it is made, written and recorded with its seconds."""
-    if name in read_manifest(directory).seconds and (directory / file).is_file():
-        return read_draws(directory) if file == DRAWS_FILE else read_table(directory, file)
-    started = time.perf_counter()
-    result = make()
-    write_result(directory, file, result)
-    record_stage(directory, name, time.perf_counter() - started)
-    return result
-
-
-def theory_of(plan: Plan, problem: Callable[[], AnyProblem]) -> xr.Dataset:
+def theory_of(plan: Plan, directory: RunDirectory, problem: Callable[[], AnyProblem]) -> xr.Dataset:
     """The theory of a run: stored, or solved now."""
-
-    def solve() -> xr.Dataset:
-        made = problem()  # which may show how far a pass over the examples is
-        with Progress() as progress:
-            return solve_problem(made, plan.recipe, progress.show)
-
-    return stage(plan.directory, "solve", THEORY_FILE, solve)
+    if is_done(plan, "solve"):
+        return read_table(plan.directory, THEORY_FILE)
+    started = time.perf_counter()
+    made = problem()  # which may show how far a pass over the examples is
+    with Progress() as progress:
+        table = solve_problem(made, plan.recipe, progress.show)
+    table.attrs[FINGERPRINT] = theory_stamp(plan)
+    write_result(plan.directory, THEORY_FILE, table)
+    devices = directory.manifest.devices or device_count()  # chains will begin on them
+    directory.record_stage("solve", time.perf_counter() - started, devices=devices)
+    return table
 
 
 def draws_of(
-    plan: Plan, problem: Callable[[], AnyProblem], interruption: Interruption
+    plan: Plan,
+    directory: RunDirectory,
+    problem: Callable[[], AnyProblem],
+    interruption: Interruption,
 ) -> xr.DataTree:
     """The draws of a run: stored, or drawn now from where its checkpoints stand."""
     checkpoints = Checkpoints(plan.directory / CHECKPOINT_FOLDER, plan.fingerprint)
     settings = plan.recipe.sampler
-
-    def draw() -> xr.DataTree:
+    if is_done(plan, "sample"):
+        draws = read_draws(plan.directory)
+    else:
+        started = time.perf_counter()
         print_line(f"space {plan.method.space}, algorithm {plan.method.algorithm}")
-        record_devices(plan.directory)
-        return draw_posterior(problem(), settings, DrawKeeper(checkpoints, interruption))
-
-    draws = stage(plan.directory, "sample", DRAWS_FILE, draw)
-    made = draws["posterior"].sizes[settings.algorithm_class.counts.axis]
-    record(plan.directory, draws_per_chain=made)
+        record_devices(directory)
+        draws = draw_posterior(problem(), settings, DrawKeeper(checkpoints, interruption))
+        made = draws["posterior"].sizes[settings.algorithm_class.counts.axis]
+        draws.attrs[FINGERPRINT] = draws_stamp(plan, made)
+        write_result(plan.directory, DRAWS_FILE, draws)
+        directory.record_stage("sample", time.perf_counter() - started)
     checkpoints.settle(draws)
     return draws
 
 
-def record_devices(directory: Path) -> None:
+def record_devices(directory: RunDirectory) -> None:
     """Record on how many devices chains begin; warn where they are resumed on fewer."""
-    begun, count = read_manifest(directory).devices, device_count()
+    begun, count = directory.manifest.devices, device_count()
     if begun is None:
-        record(directory, devices=count)
+        directory.record(devices=count)
     elif count < begun:
         LOG.warning(
             "warning: begun on %d devices and resumed on %d: the same law, but not the same bits "
@@ -283,6 +269,8 @@ def reasons_of_density(tree: xr.DataTree) -> tuple[str, ...]:
 def compare_stage(results: RunResults) -> RunResults:
     """Compare the draws of a run with its theory, store the comparison, and hand both on."""
     comparison = compare_tables(results.theory, results.draws)
+    stamped = comparison_stamp(results.draws.attrs, results.theory is not None)
+    comparison.tree.attrs[FINGERPRINT] = stamped
     write_comparison(results.directory, comparison.tree, comparison.to_json())
     return results.having(comparison=comparison)
 

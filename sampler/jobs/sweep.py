@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ENDINGS, ExitCode, InputError
+from sampler.jobs.done import finished_code
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan, with_own_data
-from sampler.jobs.run import open_directory, start_run, was_cut_short
+from sampler.jobs.run import open_directory, start_run
 from sampler.jobs.workers import (
     Assignment,
     Outcomes,
@@ -29,13 +30,11 @@ from sampler.storage.directory import (
     LOG,
     RECIPE_FILE,
     SWEEP_DATASET_FILE,
-    ask_the_same,
-    claim_directory,
     point_directory,
-    remove_unfinished,
 )
-from sampler.storage.files import to_json, write_json, write_table
-from sampler.storage.manifest import finish_command, finished_code
+from sampler.storage.files import write_json, write_table
+from sampler.storage.manifest import read_manifest
+from sampler.storage.run_directory import ask_the_same, opened_directory
 
 if TYPE_CHECKING:
     from sampler.analysis.sweep_dataset import SweptPoint
@@ -79,8 +78,7 @@ def start_sweep(
             refuse_what_workers_lack(plan, f"--{option}", value)
     divide_processor(DEVICES)  # before anything asks JAX for its devices
     refuse_absent_platforms()
-    with open_directory(plan):
-        remove_unfinished(plan.directory)
+    with open_directory(plan) as directory:
         outcomes: dict[str, PointOutcome] = {}
         with chosen_engine(plan, interruption, workers, scheduler) as engine:
             for assignment in assignments(plan):
@@ -92,7 +90,7 @@ def start_sweep(
         with jax_settings():
             gather(plan, worst)
         if worst not in NOT_RUN:
-            finish_command(plan.directory, plan.command, worst)
+            directory.end(worst)
         print_line(failures_text(outcomes) or "every point is fine")
         print_line(f"results: {plan.directory}")
     return worst
@@ -181,10 +179,9 @@ def finished_earlier(point: Plan) -> ExitCode | None:
     stored = point.directory / RECIPE_FILE
     if not stored.is_file():
         return None
-    code = finished_code(point.directory, point.command, point.files)
-    if code is None or was_cut_short(point):
+    if not ask_the_same(load_recipe(stored), point.asked):
         return None
-    return code if ask_the_same(load_recipe(stored), point.asked) else None
+    return finished_code(point, read_manifest(point.directory))
 
 
 def run_one(
@@ -207,7 +204,8 @@ def run_one(
     stored = directory / RECIPE_FILE
     if not (stored.is_file() and load_recipe(stored) == recipe):
         shared = fingerprint_of_sweep(recipe)
-        claim_directory(directory, recipe, "run", shared, seconds=SECONDS_OF_AN_ARRAY)
+        with opened_directory(directory, recipe, shared, seconds=SECONDS_OF_AN_ARRAY) as whole:
+            whole.begin("run", recipe, shared)
     return start_run(replace(plan, label=label), interruption)
 
 
@@ -253,7 +251,7 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPo
         write_table(sweep.directory / SEED_AVERAGES_FILE, sweep.seed_averages)
     chosen = selection(recipe, points)
     if chosen:
-        write_json(sweep.directory / SELECTION_FILE, to_json(chosen))
+        write_json(sweep.directory / SELECTION_FILE, chosen)
     write_result(sweep.directory, SWEEP_DATASET_FILE, sweep.dataset)
 
 

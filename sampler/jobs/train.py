@@ -18,15 +18,10 @@ from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import TRAIN
 from sampler.storage.checkpoints import Checkpoints
-from sampler.storage.directory import (
-    CHECKPOINT_FOLDER,
-    claim_directory,
-    locked,
-    log_to,
-    remove_unfinished,
-)
+from sampler.storage.directory import CHECKPOINT_FOLDER, remove_unfinished
 from sampler.storage.files import write_json, write_table
-from sampler.storage.manifest import determining, finish_command, finished_code, record_stage
+from sampler.storage.fingerprint import determining
+from sampler.storage.run_directory import opened_directory
 from sampler.transformer.trained_transformer import MODEL_FILE, TrainedTransformer, write_model
 
 if TYPE_CHECKING:
@@ -56,13 +51,13 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
     splits = read_splits(recipe)
     refuse_absent_platforms()
     fingerprint = determining(settings_that_fix_draws(recipe), splits.checksum)
-    claim_directory(directory, recipe, TRAIN, fingerprint)
-    with locked(directory), log_to(directory):
-        remove_unfinished(directory)
+    with opened_directory(directory, recipe, fingerprint) as held:
         files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
-        if finished_code(directory, TRAIN, files) is not None:
+        if held.manifest.outcome and all((directory / file).is_file() for file in files):
             print_line(f"{directory}: `{TRAIN}` was finished before, with exit code 0")
             return ExitCode.OK
+        remove_unfinished(directory)
+        held.begin(TRAIN, recipe, fingerprint)
         checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, fingerprint, work="training")
         with jax_settings("float32"):
             from sampler.training.training_data import learning_data
@@ -70,8 +65,8 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
             data = learning_data(recipe, splits)
             state, seconds = train_from(checkpoints, recipe, data, interruption)
             store_training(directory, recipe, splits, data, state, seconds)
-        record_stage(directory, TRAIN, seconds)
-        finish_command(directory, TRAIN, ExitCode.OK)
+        held.record_stage(TRAIN, seconds)
+        held.end(ExitCode.OK)
         print_line(f"results: {directory}")
     return ExitCode.OK
 

@@ -25,7 +25,7 @@ from sampler.registry import registered_by_scripts
 from sampler.settings.recipe import load_recipe
 from sampler.settings.toml import flattened
 from sampler.storage.directory import LOG, LOG_FILE, RECIPE_FILE, log_to, point_directory
-from sampler.storage.files import from_json, read_json, remove, write_json, write_whole
+from sampler.storage.files import read_json, remove, write_json, write_whole
 
 FOLDER, ASSIGNMENT_FILE, ERRORS_FILE = "outcomes", "assignment.json", "workers.txt"
 # What the points of a sweep print, beside the directory of each.
@@ -231,7 +231,8 @@ def work(directory: Path, interruption: Interruption) -> ExitCode:
     """
     threading.Thread(target=end_with_parent, daemon=True).start()
     folder = directory / FOLDER
-    assignment = from_json(Assignment, read_json(folder / ASSIGNMENT_FILE))
+    stored = read_json(folder / ASSIGNMENT_FILE)
+    assignment = Assignment(**{**stored, "points": tuple(stored["points"])})
     do = partial(PointPlans(directory, assignment).do, interruption)
     for _ in walk(Outcomes(folder), assignment.points, do, interruption):
         pass

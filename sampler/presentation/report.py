@@ -3,7 +3,7 @@
 import base64
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,9 +107,10 @@ def write_report(
 
     Raises InputError for a directory without results.
     """
-    recipe, manifest = load_recipe(directory / RECIPE_FILE), read_manifest(directory)
+    recipe = load_recipe(directory / RECIPE_FILE)
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
+    manifest = read_manifest(directory) if recipe.sweep else results.manifest
     contents = sweep_contents(results, recipe) if recipe.sweep else run_contents(results)
     page = partial(
         templates().get_template("sweep.html" if recipe.sweep else "run.html").render,
@@ -205,8 +206,7 @@ def pictures(drawn: list[Path]) -> dict[str, Any]:
 
 def notice_text(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str:
     """What a reader has to know before anything else; empty if all went well."""
-    command = manifest.command or "run"
-    code = manifest.finished.get(command) if ended is None else int(ended)
+    code = (manifest.outcome and manifest.outcome.code) if ended is None else int(ended)
     if code is None:
         return f"Not finished: {state_text(state_of(directory))}." if manifest.command else ""
     ending = ENDINGS.get(ExitCode(code), "not everything came to its end")
@@ -232,7 +232,7 @@ def provenance_tables(manifest: Manifest) -> list[Table]:
     settings = {key: getattr(manifest, key) for key in PROVENANCE}
     if manifest.choice:
         settings["space and algorithm"] = "{space}, {algorithm}: {reason}".format(**manifest.choice)
-    entries = [asdict(entry) for entry in manifest.stages.values()]
+    entries = [entry.model_dump() for entry in manifest.stages.values()]
     of_stages = {key: [listed(entry[key]) for entry in entries] for key in COMPUTED} | {
         "seconds": [entry["seconds"] for entry in entries],
         "peak memory": [Number(entry["peak_memory_bytes"], **SIZE) for entry in entries],

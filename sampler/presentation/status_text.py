@@ -59,7 +59,7 @@ def status_text(directory: Path) -> str:
     if state.points is not None:
         lines = [f"{label}: {state_text(point)}" for label, point in state.points.items()]
         return "\n".join([f"{directory}: {sweep_state(state)}", *(f"  {line}" for line in lines)])
-    seconds = state.manifest.seconds.items()
+    seconds = state.seconds.items()
     lines = [f"{stage}: finished in {taken:.1f} s" for stage, taken in seconds]
     if state.checkpoint is not None:
         lines.append(f"{saved_text(state)}, saved at {reached_text(state.checkpoint)}")

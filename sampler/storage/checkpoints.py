@@ -20,7 +20,7 @@ from sampler.storage.archives import (
 )
 from sampler.storage.directory import CHECKPOINT_FOLDER, LOG, ROWS_FOLDER
 from sampler.storage.files import remove, write_atomically
-from sampler.storage.manifest import differences
+from sampler.storage.fingerprint import FINGERPRINT, carries, stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,13 +45,13 @@ class Checkpoints:
     A header says how far the work is: `phase`, and `done` steps of `total`.
 
     folder       where they are; None: nothing is saved
-    fingerprint  what a checkpoint must agree with to be used (`determining`)
+    determined   what determines it, which a checkpoint must agree with to be used (`determining`)
     every        seconds after which a save is due; with fewer than usual a long save counts less
     work         what is saved: "run" or "training"
     """
 
     folder: Path | None = None
-    fingerprint: Mapping = field(default_factory=dict)
+    determined: Mapping = field(default_factory=dict)
     every: float = EVERY
     work: str = "run"
     _sequence: int = field(default=0, init=False)
@@ -114,12 +114,10 @@ class Checkpoints:
         return Archive(stored.header, arrays)
 
     def _refuse_another(self, stored: Archive) -> None:
-        if other := differences(stored.header["fingerprint"], self.fingerprint):
-            remedy = "restore them, or use another directory"
-            text = f"its checkpoint is of a {self.work} with other {', '.join(other)}; {remedy}"
-            raise InputError("DIR", self.folder.parent, text)
+        if not carries(stored.header[FINGERPRINT], self.determined):
+            raise self.unfit("other settings, data or versions")
 
-    def unfit(self, problem: Exception) -> InputError:
+    def unfit(self, problem: object) -> InputError:
         """The error of a checkpoint that is intact and not of this work, with what differs."""
         remedy = f"remove {self.folder.name}/ there to begin the {self.work} again"
         text = f"its checkpoint is of another {self.work} ({problem}); {remedy}"
@@ -130,7 +128,7 @@ class Checkpoints:
         if self.folder is None:
             return
         began, name = time.monotonic(), SLOTS[self._sequence % 2]
-        full = {**header, "sequence": self._sequence, "fingerprint": self.fingerprint}
+        full = {**header, "sequence": self._sequence, FINGERPRINT: stamp(self.determined)}
 
         def write_first(folder: Path) -> None:
             folder.mkdir()

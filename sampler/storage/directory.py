@@ -1,25 +1,21 @@
-"""The directory of a run: names of its files, its log, its lock, and who may go on with it."""
+"""The directory of a run: names of its files, its log, and its lock."""
 
 import hashlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sampler.errors import DISK_FAILURES, DiskError, InputError, RequeueError
-from sampler.settings.toml import take_out
-from sampler.storage.files import UNFINISHED, disk_error, remove, write_whole
-from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
+from sampler.errors import DISK_FAILURES, InputError
+from sampler.storage.files import UNFINISHED, disk_error, remove
 
 if TYPE_CHECKING:
-    from sampler.settings.recipe import Recipe, TrainingRecipe
+    from sampler.settings.recipe import AnyRecipe
 
-    AnyRecipe = Recipe | TrainingRecipe
-
-RECIPE_FILE = "recipe.toml"
+RECIPE_FILE, MANIFEST_FILE = "recipe.toml", "manifest.json"
 THEORY_FILE, DRAWS_FILE = "theory.nc", "draws.nc"
 COMPARISON_FILE, COMPARISON_SUMMARY_FILE = "comparison.nc", "comparison.json"
 SWEEP_DATASET_FILE = "sweep.nc"
@@ -152,141 +148,3 @@ def is_held(directory: Path) -> bool:
     except OSError:  # a file that may not be opened for writing
         pass
     return False
-
-
-# --- claim
-
-# What a run that was killed while it claimed its directory may have left there.
-BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
-
-
-def claim_directory(
-    directory: Path,
-    recipe: "AnyRecipe",
-    command: str,
-    plan: Mapping[str, Any],
-    fields: Mapping[str, Any] | None = None,
-    extended: bool = False,
-    seconds: float = SECONDS_TO_WAIT,
-) -> None:
-    """Make the directory of this recipe; write down the command, then the resolved recipe.
-
-    A directory that holds results of the same recipe is used again; the sweep may have grown. Where
-    nothing is new, nothing is written.
-
-    plan      what determines the draws (`determining`)
-    fields    further fields of the manifest
-    extended  draws are appended to a finished run
-    seconds   how long another process may have the directory before it is in use
-
-    Raises InputError, leaving nothing behind, if the directory cannot be written, is in use, or
-    holds anything else.
-    """
-    made: list[Path] = []
-    try:
-        made = [each for each in (directory, *directory.parents) if not each.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(directory, recipe, extended)  # where not even a lock is left behind
-        with locked(directory, seconds):  # or what a process there records might be undone
-            # Another process may have claimed it since: what that wrote stays.
-            refuse_foreign(directory, recipe, extended)
-            is_new = not (directory / MANIFEST_FILE).is_file()
-            try:
-                begin_command(directory, recipe, command, plan, fields or {}, extended)
-                write_whole(directory / RECIPE_FILE, recipe.to_toml(directory))
-                recipe.task.keep(directory)
-            except (InputError, DiskError):
-                if made and is_new:
-                    (directory / RECIPE_FILE).unlink(missing_ok=True)
-                    (directory / MANIFEST_FILE).unlink(missing_ok=True)
-                    (directory / LOCK_FILE).unlink(missing_ok=True)
-                raise
-    except (OSError, InputError, DiskError) as problem:
-        with suppress(OSError):
-            for folder in made:  # the deepest first; only what was made here and is empty
-                folder.rmdir()
-        if isinstance(problem, InputError | DiskError):
-            raise
-        if problem.errno in DISK_FAILURES:
-            raise disk_error(directory, problem) from None
-        reason = problem.strerror or str(problem)
-        remedy = f"{reason}; choose a directory that can be written"
-        raise InputError("--out", directory, remedy) from None
-
-
-@contextmanager
-def left_finished(directory: Path) -> Iterator[None]:
-    """Leave a finished run as finished as it was, where appending draws to it inside fails.
-
-    What was interrupted is resumed, and draws that are stored already stay.
-    """
-    names = (RECIPE_FILE, MANIFEST_FILE)
-    before = {name: (directory / name).read_text(encoding="utf-8") for name in names}
-    try:
-        yield
-    except RequeueError:
-        raise
-    except Exception:
-        with suppress(InputError, DiskError), locked(directory):
-            if "sample" not in read_manifest(directory).stages:
-                for name, text in before.items():
-                    write_whole(directory / name, text)
-        raise
-
-
-def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None:
-    """Raise InputError unless the directory is empty or holds a run of this recipe."""
-    from sampler.settings.recipe import AnyRecipe, load_recipe
-
-    names, remedy = {path.name for path in directory.iterdir()}, None
-    if RECIPE_FILE not in names:
-        if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
-            remedy = "is neither empty nor a run directory; choose another"
-    else:
-        stored = load_recipe(directory / RECIPE_FILE, kind=AnyRecipe)
-        if not ask_the_same(stored, recipe, NUMBERS_OF_DRAWS):
-            remedy = "holds a run of another recipe; choose another directory"
-        elif not extended and not ask_the_same(stored, recipe):
-            how = "use `resume DIR`, which appends draws with --more, or "
-            remedy = "holds this run with another number of draws; "
-            remedy += f"{'' if recipe.sweep else how}choose another directory"
-        elif lost := finished_points_left_out(directory, stored, recipe):
-            remedy = f"holds a sweep with the point {lost}, which is finished; keep its values and "
-            remedy += "add others, or choose another directory"
-    if remedy:
-        raise InputError("--out", directory, remedy)
-
-
-# Settings of the sampler that say how many draws there are.
-NUMBERS_OF_DRAWS = ("sampler.until", "sampler.draws", "sampler.repetitions")
-
-
-def ask_the_same(recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()) -> bool:
-    """Whether two recipes are the same, wherever their data lie, but for what a run may change.
-
-    That is how far it goes at most, and which values the keys of a sweep have.
-
-    but_for  dotted keys that may differ, too
-    """
-
-    def compared(recipe: "AnyRecipe") -> dict[str, Any]:
-        settings = recipe.without_paths()
-        recipe.leave_out_what_changes(settings)
-        for key in but_for:
-            take_out(settings, key)
-        return settings
-
-    return type(recipe) is type(other) and compared(recipe) == compared(other)
-
-
-def finished_points_left_out(
-    directory: Path, stored: "AnyRecipe", recipe: "AnyRecipe"
-) -> str | None:
-    """A point of the stored sweep that came to its end and that a recipe has not; else None."""
-    if not getattr(stored, "sweep", None) or stored.sweep == recipe.sweep:
-        return None
-    kept = {label for label, _ in recipe.points()}
-    for label, _ in stored.points():
-        if label not in kept and read_manifest(point_directory(directory, label)).finished:
-            return label
-    return None

@@ -1,25 +1,21 @@
 """Files that are there whole or not at all, and strict JSON."""
 
 import errno
-import io
 import json
 import math
 import os
 import secrets
 import shutil
-import types
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from sampler.errors import DiskError, InputError, one_line, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 # Files in the making; a killed process leaves them behind.
 UNFINISHED = ".part-"
 # What a file system answers that does not have a request.
@@ -100,66 +96,6 @@ def synchronise(path: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def written_by_hdf5(path: Path) -> Iterator["ForHdf5"]:
-    """A file that HDF5 writes, closed inside. Raises OSError where it could not be written.
-
-    HDF5 never closes a file that it cannot write: it ends the process. It also locks a file that it
-    opens itself, but files of a run are whole under their names, and their directory has a lock.
-    """
-    with ForHdf5(path, "w+b") as file:
-        try:
-            yield file
-        finally:
-            if file.problem is not None:
-                raise file.problem
-
-
-class ForHdf5(io.FileIO):
-    """A file to which every write of HDF5 seems to succeed.
-
-    problem  the first that did not
-    held     what was not written from then on, with its place: HDF5 reads it back before it closes,
-             and ends the process where it finds something else
-    """
-
-    problem: OSError | None = None
-
-    def __init__(self, path: Path, mode: str) -> None:
-        super().__init__(path, mode)
-        self.held: list[tuple[int, bytes]] = []
-
-    def write(self, data) -> int:
-        rest = memoryview(data).cast("B")
-        size = len(rest)
-        try:
-            while self.problem is None and rest:
-                rest = rest[super().write(rest) :]
-        except OSError as problem:
-            self.problem = problem
-        if rest:
-            self.held.append((self.tell(), bytes(rest)))
-        return size
-
-    def readinto(self, buffer) -> int:
-        asked, start = memoryview(buffer).cast("B"), self.tell()
-        size = super().readinto(asked)
-        asked[size:] = bytes(len(asked) - size)
-        for place, data in self.held:
-            first, last = max(start, place), min(start + len(asked), place + len(data))
-            if first < last:
-                asked[first - start : last - start] = data[first - place : last - place]
-                size = max(size, last - start)
-        return size
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size)
-        except OSError as problem:
-            self.problem = self.problem or problem
-            return size or 0
-
-
 def write_table(path: Path, table: "pd.DataFrame") -> None:
     """Write a table as CSV, empty where a number does not exist."""
     finite = table.replace([math.inf, -math.inf], math.nan)
@@ -215,41 +151,8 @@ def read_json(path: Path, command: str = "run") -> dict:
     return read_stored(path, command, load)
 
 
-def to_json(value: Any) -> Any:
-    """A dataclass as a dict of its fields; one that is None by default is left out while it is.
-
-    A class with a `to_json` of its own decides for itself. Arrays and numbers stay as they are.
-    """
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if is_dataclass(value):
-        return {
-            field.name: to_json(getattr(value, field.name))
-            for field in fields(value)
-            if not (field.default is None and getattr(value, field.name) is None)
-        }
-    if isinstance(value, Mapping):
-        return {key: to_json(item) for key, item in value.items()}
-    return [to_json(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def from_json(kind: Any, content: Any) -> Any:
-    """The inverse of `to_json` for a type: null is NaN, None or what is empty.
-
-    Fields that are not there count as null. Raises ValueError, TypeError or AttributeError for
-    content of another shape.
-    """
-    origin, arguments = get_origin(kind) or kind, get_args(kind)
-    if origin in (Union, types.UnionType):
-        return None if content is None else from_json(arguments[0], content)
-    if content is None:
-        empty = {Mapping: dict, Any: types.NoneType}.get(origin, origin)
-        return math.nan if kind is float else empty()
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{f.name: from_json(hints[f.name], content.get(f.name)) for f in fields(kind)})
-    if origin is tuple and arguments:
-        return tuple(from_json(arguments[0], item) for item in content)
-    if origin in (Mapping, dict) and arguments:
-        return {key: from_json(arguments[1], item) for key, item in content.items()}
-    return float(content) if kind is float else content
+def read_schema_json(path: Path) -> dict:
+    """The same of a file with a schema; InputError for another one, too."""
+    content = read_json(path)
+    check_schema(content.get("schema_version"), str(path))
+    return content

@@ -1,10 +1,9 @@
 """The manifest of a run directory: what was asked for there, and who computed what.
 
 Every stage that was computed has an entry with versions, commit, flags and time of the process that
-computed it. A command that computes nothing leaves the file as it is.
+computed it. Whether its file is there and fits is said by the file itself.
 """
 
-import math
 import os
 import platform
 import re
@@ -12,86 +11,28 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from sampler import __version__
-from sampler.errors import ExitCode, InputError
-from sampler.storage.files import (
-    SCHEMA_VERSION,
-    check_schema,
-    from_json,
-    read_json,
-    read_stored,
-    write_json,
-)
+from sampler.storage.directory import MANIFEST_FILE
+from sampler.storage.files import SCHEMA_VERSION, read_schema_json, read_stored, write_json
 
-if TYPE_CHECKING:
-    from sampler.settings.recipe import Recipe, TrainingRecipe
-
-MANIFEST_FILE = "manifest.json"
 PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy", "xarray", "arviz-base", "arviz-stats")
 FLAGS = (
     "XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
     "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
 
-# --- what determines the draws
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
 
 
-def determining(settings: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return what determines the draws, as JSON: settings, identity of the data, versions.
-
-    settings: `settings_that_fix_draws` of the recipe; data: None where those of parts differ.
-    """
-    return {
-        "settings": settings,
-        "data": data,
-        "package major version": __version__.split(".")[0],
-        "schema_version": SCHEMA_VERSION,
-    }
-
-
-def differences(stored: Mapping, current: Mapping) -> list[str]:
-    """Return the differences, `key (then → now)`; empty where one can go on with the other."""
-    pairs = [(stored.get("settings", {}), current.get("settings", {})), (stored, current)]
-    changes = [
-        f"{key} ({then.get(key)} → {now.get(key)})"
-        for then, now in pairs
-        for key in sorted({*then, *now} - {"settings", "data"})
-        if then.get(key) != now.get(key)
-    ]
-    of_data = ("task.", "attention.", "network.heads")
-    explained = any(change.startswith(of_data) for change in changes)
-    if not explained and not same_data(stored.get("data"), current.get("data")):
-        changes.append("the data")
-    return changes
-
-
-def same_data(stored: Any, current: Any) -> bool:
-    """Whether data are equal but for rounding; those of a training are known by a checksum."""
-    if isinstance(current, dict) and isinstance(stored, dict):
-        return stored["sha256"] == current["sha256"] or agree(stored["sums"], current["sums"])
-    return stored == current
-
-
-def agree(value: Any, other: Any) -> bool:
-    """Whether two nested lists are equal, their numbers to eleven digits."""
-    if isinstance(value, list) and isinstance(other, list):
-        return len(value) == len(other) and all(map(agree, value, other))
-    if isinstance(value, float) and isinstance(other, float):
-        return math.isclose(value, other, rel_tol=1e-11)
-    return value == other
-
-
-# --- the file
-
-
-@dataclass(frozen=True)
-class StageEntry:
+class StageEntry(Frozen):
     """Who computed a stage, when it was finished, and what it took.
 
     seconds            computing time of the process that finished the stage
@@ -110,37 +51,46 @@ class StageEntry:
     flags: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Outcome(Frozen):
+    """How the last command ended that came to its end here.
+
+    The files say as much, and are asked before a run is taken for finished. It is kept for `status`
+    and `list`, which have no time to open them, and because figures are no stage: without it a
+    `run` that was killed while it drew them would look finished.
+    """
+
+    command: str
+    code: int
+
+
+class Manifest(Frozen):
     """The content of `manifest.json`; what is not known yet is null there.
 
-    finished         exit code of each command that came to its end
-    stages           stage → who computed it
-    draws_per_chain  those that were made, or the number of repetitions
-    devices          that chains began on
-    sizes            of the network and its data
-    concerns         what is doubtful about the data
-    choice           space and algorithm that are sampled, why, and the steps of warm-up
-    memory_bytes     that its largest arrays need, and that there was where the run was begun
-    plan             what determines the draws, which a continuation must agree with
+    command       the one that was begun last
+    outcome       of the command; None until it came to its end
+    stages        stage → who computed it
+    devices       that chains began on
+    sizes         of the network and its data
+    concerns      what is doubtful about the data
+    choice        space and algorithm that are sampled, why, and the steps of warm-up
+    memory_bytes  that its largest arrays need, and that there was where the run was begun
+    plan          what determines the draws, which a continuation must agree with
     """
 
     schema_version: int = SCHEMA_VERSION
     name: str = ""
     command: str | None = None
     begun: str | None = None
-    finished: dict[str, int] = field(default_factory=dict)
-    stages: dict[str, StageEntry] = field(default_factory=dict)
-    draws_per_chain: int | None = None
+    outcome: Outcome | None = None
+    stages: dict[str, StageEntry] = {}
     devices: int | None = None
     sizes: dict[str, Any] | None = None
-    concerns: list[str] = field(default_factory=list)
-    choice: dict[str, str | int | float | None] | None = None
-    memory_bytes: dict[str, float] | None = None
+    concerns: list[str] = []
+    choice: dict[str, Any] | None = None
+    memory_bytes: dict[str, float | None] | None = None
     recipe_hash: str | None = None
-    recipe: str | None = None
     plan: dict[str, Any] | None = None
-    seeds: dict[str, Any] = field(default_factory=dict)
+    seeds: dict[str, Any] = {}
     precision: Any = None
 
     @property
@@ -154,74 +104,27 @@ def read_manifest(directory: Path) -> Manifest:
 
     Raises InputError for one that is damaged or of another schema.
     """
-
-    def load(path: Path) -> Manifest:
-        content = read_json(path)
-        check_schema(content.get("schema_version"), str(path))
-        return from_json(Manifest, content)
-
     path = directory / MANIFEST_FILE
-    return read_stored(path, "run", load) if path.is_file() else Manifest()
+    if not path.is_file():
+        return Manifest()
+    return read_stored(path, "run", lambda path: Manifest(**read_schema_json(path)))
 
 
-def record(directory: Path, **fields: Any) -> None:
-    """Record what is known now, such as how many draws each chain made."""
-    manifest = replace(read_manifest(directory), **fields)
-    write_json(directory / MANIFEST_FILE, asdict(manifest))
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write a manifest, where it says anything new; DiskError where that fails."""
+    write_json(directory / MANIFEST_FILE, manifest.model_dump())
 
 
-def refuse_differences(directory: Path, stored: Manifest, plan: Mapping[str, Any]) -> None:
-    """Raise InputError, naming what differs, for other settings, data or versions."""
-    changes = differences(stored.plan or plan, plan)
-    if changes:
-        remedy = "restore them, or use another directory"
-        text = f"was begun with other {', '.join(changes)}; {remedy}"
-        raise InputError("DIR", directory, text)
+# --- this process
 
 
-def begin_command(
-    directory: Path,
-    recipe: "Recipe | TrainingRecipe",
-    command: str,
-    plan: Mapping[str, Any],
-    fields: Mapping[str, Any],
-    extended: bool,
-) -> None:
-    """Record, before anything is computed, what was asked for.
-
-    What earlier commands finished here stays recorded, but for the sampling of a run that is
-    extended. Raises InputError, naming what differs, if the directory was begun with other
-    settings, data or versions.
-    """
-    git_commit()  # that of now, whatever is committed while stages are computed
-    earlier = read_manifest(directory)
-    refuse_differences(directory, earlier, plan)
-    kept: dict[str, Any] = {}
-    if extended:
-        stages = {name: entry for name, entry in earlier.stages.items() if name != "sample"}
-        kept = {"finished": {}, "stages": stages}
-    elif earlier.memory_bytes is not None:
-        kept = {"memory_bytes": earlier.memory_bytes}
-    asked = {
-        "name": recipe.name,
-        "command": command,
-        "begun": earlier.begun or now(),
-        "recipe_hash": recipe.hash8,
-        "recipe": recipe.to_toml(directory),
-        "plan": plan,
-        "seeds": recipe.seeds,
-        "precision": recipe.precision,
-    }
-    record(directory, **{**asked, **fields, **kept})
-
-
-def record_stage(directory: Path, stage: str, seconds: float) -> None:
-    """Record that this process has computed a stage."""
+def this_process(seconds: float) -> StageEntry:
+    """The entry of a stage that this process has computed in so many seconds."""
     from importlib.metadata import version
 
     import jax  # only here: everything else is wanted before JAX is there
 
-    entry = StageEntry(
+    return StageEntry(
         seconds=seconds,
         peak_memory_bytes=most_memory(),
         ended=now(),
@@ -233,22 +136,6 @@ def record_stage(directory: Path, stage: str, seconds: float) -> None:
         versions={name: version(name) for name in PACKAGES},
         flags={name: os.environ[name] for name in FLAGS if name in os.environ},
     )
-    record(directory, stages=read_manifest(directory).stages | {stage: entry})
-
-
-def finish_command(directory: Path, command: str, code: ExitCode) -> None:
-    """Record that a command came to its end, and how."""
-    record(directory, finished=read_manifest(directory).finished | {command: int(code)})
-
-
-def finished_code(directory: Path, command: str, files: Sequence[str]) -> ExitCode | None:
-    """Exit code of a command that came to its end here, its files still there; else None."""
-    code = read_manifest(directory).finished.get(command)
-    complete = all((directory / file).is_file() for file in files)
-    return ExitCode(code) if code is not None and complete else None
-
-
-# --- this process
 
 
 def now() -> str:

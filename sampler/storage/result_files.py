@@ -9,14 +9,12 @@ comparison.nc    theories against draws, `write_comparison`, `read_comparison`; 
 The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
 """
 
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Container, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import h5netcdf
-import numpy as np
 import xarray as xr
 from xarray.backends import H5NetCDFStore
 
@@ -50,25 +48,19 @@ def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) 
     """Write a table, or the draws, which open with ArviZ and with `xarray.open_datatree`."""
     tree = content.copy() if isinstance(content, xr.DataTree) else xr.DataTree(content)
     tree.attrs = content.attrs | {"schema_version": SCHEMA_VERSION}
-
-    # In memory first: HDF5 never meets a disk that is full. Not by `to_netcdf`, which locks, and
-    # imports Dask for it where that is installed.
+    # In memory first: HDF5 never meets a disk that is full. Not by `to_netcdf`, which writes the
+    # same bytes but imports `distributed` where that is installed, a third of a second.
     image = BytesIO()
     with h5netcdf.File(image, "w") as opened:
         for table in tree.subtree:
-            group = None if table is tree else table.path
-            store = H5NetCDFStore(opened, group=group, mode="w")
-            table.to_dataset(inherit=False).dump_to_store(store, encoding=encoding_of(table))
+            store = H5NetCDFStore(opened, group=None if table is tree else table.path, mode="w")
+            compressed = {
+                name: COMPRESSION
+                for name, values in table.data_vars.items()
+                if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
+            }
+            table.to_dataset(inherit=False).dump_to_store(store, encoding=compressed)
     write_atomically(directory / file, lambda path: path.write_bytes(image.getbuffer()))
-
-
-def encoding_of(table: xr.DataTree) -> dict[str, dict]:
-    """Compression of the large arrays of a table."""
-    return {
-        name: COMPRESSION
-        for name, values in table.data_vars.items()
-        if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
-    }
 
 
 def write_comparison(directory: Path, tree: xr.DataTree, summary: dict) -> None:
@@ -140,10 +132,11 @@ def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataA
 
     def load(path: Path) -> xr.DataArray | None:
         # One variable of one group alone: to open all of them takes many times as long.
-        with opened_draws(path) as groups:
-            if group not in groups or name not in groups[group].variables:
+        with path.open("rb") as content, h5netcdf.File(content, "r") as file:
+            check_groups(file.attrs, file.groups, "posterior", path)
+            there = file.groups[group].variables if group in file.groups else {}
+            if name not in there:
                 return None
-            there = groups[group].variables
             others = set(there) - {name, *there[name].dimensions}
         with path.open("rb") as content:
             options = {"group": group, "drop_variables": others, "engine": ENGINE}
@@ -151,25 +144,6 @@ def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataA
                 return table[name].load()
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
-
-
-def read_attribute(directory: Path, name: str, group: str) -> Any:
-    """Read an attribute of a group of `draws.nc`; None if it is not there."""
-
-    def load(path: Path) -> Any:
-        with opened_draws(path) as groups:
-            attribute = groups[group].attrs.get(name) if group in groups else None
-            return attribute.item() if isinstance(attribute, np.ndarray | np.generic) else attribute
-
-    return read_stored(directory / DRAWS_FILE, "sample", load)
-
-
-@contextmanager
-def opened_draws(path: Path) -> Iterator[Mapping[str, h5netcdf.Group]]:
-    """The groups of `draws.nc`, none of which is read yet."""
-    with path.open("rb") as content, h5netcdf.File(content, "r") as file:
-        check_groups(file.attrs, file.groups, "posterior", path)
-        yield file.groups
 
 
 def check_groups(

@@ -15,8 +15,9 @@ from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe
 from sampler.storage.archives import DamagedFile, read_archive, write_archive
-from sampler.storage.directory import RECIPE_FILE, ask_the_same
+from sampler.storage.directory import RECIPE_FILE
 from sampler.storage.files import check_schema
+from sampler.storage.run_directory import ask_the_same
 from sampler.streams import Stream, stream
 from theory.architecture import Architecture, Values
 

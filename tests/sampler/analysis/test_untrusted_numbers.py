@@ -12,7 +12,6 @@ from sampler.analysis.cross_validation import count_unreliable, limit_of_k, poin
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.results import RunResults
 from sampler.jobs.stages import compare_tables, diagnose_stage
-from sampler.storage.files import to_json
 from tests.failures import FAILURES, UNTRUSTED, stored
 from tests.small import collect, healthy_statistics, random_observables, small_problem, within
 
@@ -36,7 +35,7 @@ def test_a_warning_of_the_algorithm_comes_before_every_other_reason(spoil):
     run = stored(spoil)
     warned = run.comparison.tree.copy()
     diagnostics = replace(run.comparison.diagnostics, warning="Two starts.")
-    warned.attrs = warned.attrs | {"diagnostics": json.dumps(to_json(diagnostics))}
+    warned.attrs = warned.attrs | {"diagnostics": json.dumps(diagnostics.to_json())}
     plain, found = run.comparison.verdict, ComparisonTree(warned).verdict
     assert found.reasons == ("Two starts.", *plain.reasons)
     assert "Two starts." not in plain.reasons

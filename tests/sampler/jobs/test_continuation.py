@@ -21,7 +21,7 @@ from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import load_recipe
 from sampler.storage import result_files
 from sampler.storage.directory import is_held, locked
-from sampler.storage.manifest import determining, differences
+from sampler.storage.fingerprint import determining, differences
 from sampler.storage.result_files import read_draws, read_table
 from tests import ROOT
 from tests.commands import (
@@ -73,20 +73,21 @@ def status(directory, capsys) -> str:
     return capsys.readouterr().out
 
 
-def test_an_extension_that_was_killed_before_its_recipe_was_written_goes_on(copy):
-    """The manifest asks for more draws already, the recipe beside it for as many as there were."""
-    earlier = (copy / "recipe.toml").read_text()
+def test_an_extension_that_was_killed_before_its_manifest_was_written_goes_on(copy, capsys):
+    """The recipe asks for more draws already, the manifest says that the run is finished."""
+    manifest = (copy / "manifest.json").read_bytes()
     recipe = jobs.with_more_draws(copy, load_recipe(copy / "recipe.toml"), 4)
     with pytest.raises(RequeueError):
         jobs.start_run(make_plan("run", recipe, copy), AfterChunks(1), extended=True)
-    (copy / "recipe.toml").write_text(earlier)
+    (copy / "manifest.json").write_bytes(manifest)
+    assert "--more" in refusal(capsys, "resume", copy, "--more", 3)
     command("resume", copy)
     assert read_draws(copy)["posterior"].sizes["draw"] == 10
 
 
 def test_finished_run_is_left_alone(copy, recipe_file):
     before = {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")}
-    code = json.loads((copy / "manifest.json").read_text())["finished"]["run"]
+    code = json.loads((copy / "manifest.json").read_text())["outcome"]["code"]
     for words in (["run", recipe_file, "--out", copy, *settings(*FEW_DRAWS)], ["resume", copy]):
         assert command(*words) == code
     assert {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")} == before
@@ -109,7 +110,7 @@ def test_what_computes_nothing_here_leaves_who_computed_it(words, copy, recipe_f
     """Whatever the environment is now: prune is refused, a reproduction has its own directory."""
     before = (copy / "manifest.json").read_bytes()
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setattr("sampler.storage.manifest.git_commit", lambda: "another")
+    monkeypatch.setattr("sampler.storage.run_directory.git_commit", lambda: "another")
     where = [copy] if words != ["run"] else [recipe_file, "--out", copy, *settings(*FEW_DRAWS)]
     command(*words, *where)
     assert (copy / "manifest.json").read_bytes() == before
@@ -232,7 +233,7 @@ def test_what_cannot_be_extended(copy, recipe_file, capsys, monkeypatch):
     words = settings(*FEW_DRAWS, "sampler.draws=9")
     assert "--more" in refusal(capsys, "run", recipe_file, "--out", copy, *words)
     with monkeypatch.context() as patch:
-        patch.setattr("sampler.storage.manifest.__version__", "7.0.0")
+        patch.setattr("sampler.storage.fingerprint.__version__", "7.0.0")
         refusal(capsys, "resume", copy)
     shutil.rmtree(copy / "checkpoint")
     refusal(capsys, "resume", copy, "--more", "3")
@@ -311,12 +312,14 @@ def test_results_of_another_schema_are_refused(copy, capsys):
     assert f"schema_version {version}" in refusal(capsys, "compare", copy)
 
 
-def test_directory_killed_while_it_was_claimed(copy):
-    """The manifest is written first: without the recipe file nothing is lost."""
-    text = (copy / "recipe.toml").read_text()
-    (copy / "recipe.toml").unlink()
-    assert command("resume", copy) in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
-    assert (copy / "recipe.toml").read_text() == text
+def test_directory_killed_before_its_manifest_was_written(copy, recipe_file, capsys):
+    """The recipe is written first: the command that was given goes on, whatever is stored."""
+    before = {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")}
+    (copy / "manifest.json").unlink()
+    refusal(capsys, "resume", copy)
+    code = command("run", recipe_file, "--out", copy, *settings(*FEW_DRAWS))
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    assert {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")} == before
 
 
 def test_what_differs_is_named(copy):

@@ -41,7 +41,8 @@ def stored(tmp_path) -> Path:
     """A run with its draws that has yet to be compared, and to end."""
     directory = Path(shutil.copytree(FIXTURES / "finished", tmp_path / "run"))
     manifest = json.loads((directory / "manifest.json").read_text())
-    (directory / "manifest.json").write_text(json.dumps({**manifest, "finished": {}}))
+    (directory / "manifest.json").write_text(json.dumps({**manifest, "outcome": None}))
+    (directory / "comparison.nc").unlink()
     return directory
 
 
@@ -79,7 +80,7 @@ def test_nothing_after_the_draws_costs_a_run_its_exit_code(
 
     monkeypatch.setattr(where, fail)
     assert in_process("resume", stored, "--no-figures") == ExitCode.DIAGNOSTICS_FAILED
-    assert read_manifest(stored).finished == {"run": int(ExitCode.DIAGNOSTICS_FAILED)}
+    assert read_manifest(stored).outcome.code == int(ExitCode.DIAGNOSTICS_FAILED)
     assert "Traceback" in (stored / "run.log").read_text()
     assert (stored / "report.html").is_file() == (what != "the report")
 

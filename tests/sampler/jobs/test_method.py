@@ -12,7 +12,7 @@ from sampler.jobs.plan import plan_with_data
 from sampler.jobs.sizes import Sizes, leading_eigenvalue
 from sampler.problem import build_problem
 from sampler.settings.sampler import DEFAULT_WARMUP
-from sampler.storage.manifest import read_manifest, record
+from sampler.storage.manifest import read_manifest, write_manifest
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import TINY, in_process, loader
 from theory import Architecture, OrderParameters, attended_inputs
@@ -107,7 +107,7 @@ def test_a_recorded_choice_is_used_whatever_would_be_chosen_now(tmp_path):
     assert in_process("solve", file, "--out", out) == 0
     assert read_manifest(out).choice is None
     earlier = {"space": "weights", "algorithm": "hmc", "reason": "of an earlier version"}
-    record(out, choice=earlier)
+    write_manifest(out, read_manifest(out).model_copy(update={"choice": earlier}))
     assert in_process("sample", file, "--out", out) in (0, 3)
     found = RunResults(out)
     assert found.space == "weights"

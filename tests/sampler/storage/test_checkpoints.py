@@ -16,7 +16,7 @@ from sampler.storage import checkpoints as module
 from sampler.storage.archives import DamagedFile, read_archive, read_header, write_archive
 from sampler.storage.checkpoints import SLOTS, Checkpoints, newest_header
 from sampler.storage.directory import CHECKPOINT_FOLDER, DRAWS_FILE, remove_unfinished
-from sampler.storage.manifest import differences
+from sampler.storage.fingerprint import carries, differences, stamp
 from sampler.storage.result_files import read_draws, write_result
 
 FINGERPRINT = {
@@ -156,6 +156,7 @@ def test_data_that_another_processor_rounds_differently_are_the_same(change, sam
 
     assert stored(moved)["data"]["sha256"] != stored(split)["data"]["sha256"]
     assert differences(stored(split), stored(moved)) == ([] if same else ["the data"])
+    assert carries(json.loads(json.dumps(stamp(stored(split)))), stored(moved)) == same
 
 
 # --- when, and how

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -16,16 +18,16 @@ from sampler.storage.directory import (
     FIGURE_FOLDER,
     NAME_BYTES,
     ROWS_FOLDER,
-    claim_directory,
     find_directory,
     is_held,
-    left_finished,
     locked,
     point_directory,
     remove_unfinished,
 )
 from sampler.storage.files import UNFINISHED
-from sampler.storage.manifest import determining, finish_command, read_manifest, record_stage
+from sampler.storage.fingerprint import determining
+from sampler.storage.manifest import read_manifest
+from sampler.storage.run_directory import RunDirectory, opened_directory
 from tests import ROOT
 
 
@@ -36,9 +38,23 @@ def recipe(tmp_path):
     return load_recipe(path)
 
 
-def claim(directory, recipe, extended=False) -> None:
-    settings, data = settings_that_fix_draws(recipe), build_task(recipe).identity
-    claim_directory(directory, recipe, "run", determining(settings, data), extended=extended)
+@contextmanager
+def begun(directory, recipe, command="run", extended=False) -> Iterator[RunDirectory]:
+    """A directory in which a command is begun."""
+    plan = determining(settings_that_fix_draws(recipe), build_task(recipe).identity)
+    with opened_directory(directory, recipe, plan, extended) as held:
+        held.begin(command, recipe, plan)
+        yield held
+
+
+def claim(directory, recipe, *words, **named) -> None:
+    with begun(directory, recipe, *words, **named):
+        pass
+
+
+def finish(directory, recipe, command="run", code=ExitCode.OK) -> None:
+    with begun(directory, recipe, command) as held:
+        held.end(code)
 
 
 @pytest.mark.heavy
@@ -61,7 +77,7 @@ def test_of_two_recipes_for_one_new_directory_the_second_leaves_what_the_first_w
         claim(directory, other)
         return locked(*arguments)
 
-    monkeypatch.setattr("sampler.storage.directory.locked", lock_later)
+    monkeypatch.setattr("sampler.storage.run_directory.locked", lock_later)
     with pytest.raises(InputError) as refused:
         claim(directory, recipe)
     assert refused.value.field == "--out"
@@ -76,8 +92,8 @@ from pathlib import Path
 from sampler.errors import InputError
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import load_recipe
-from sampler.storage.directory import claim_directory
-from sampler.storage.manifest import determining
+from sampler.storage.fingerprint import determining
+from sampler.storage.run_directory import opened_directory
 
 recipe = load_recipe(sys.argv[1], [f"name={sys.argv[2]}", "network.widths=" + sys.argv[3]])
 plan = determining(settings_that_fix_draws(recipe), None)
@@ -86,7 +102,8 @@ begin = float(input())
 for number in range(8):
     time.sleep(max(0.0, begin + 0.1 * number - time.time()))
     try:
-        claim_directory(Path(f"run-{number}"), recipe, "run", plan, seconds=20.0)
+        with opened_directory(Path(f"run-{number}"), recipe, plan, seconds=20.0) as held:
+            held.begin("run", recipe, plan)
         print(number, flush=True)
     except InputError as problem:
         print(problem, file=sys.stderr)
@@ -142,14 +159,15 @@ def test_what_goes_on_in_a_directory(tmp_path):
         return made(f"sweep.network.widths={widths}", *more)
 
     def claim_sweep(recipe) -> None:
-        claim_directory(directory, recipe, "run", determining({}, None))
+        plan = determining({}, None)
+        with opened_directory(directory, recipe, plan) as held:
+            held.begin("run", recipe, plan)
 
     claim_sweep(grid([5, 6]))
     for recipe in (grid([5]), grid([4, 5, 7])):  # no point is there yet
         claim_sweep(recipe)
     point = point_directory(directory, "network.widths=5")
-    claim(point, made("network.widths=5"))
-    finish_command(point, "run", ExitCode.OK)
+    finish(point, made("network.widths=5"))
     claim_sweep(grid([9, 5]))
     assert load_recipe(directory / "recipe.toml") == grid([9, 5])
     others = [grid([9]), grid([9, 5], "sampler.draws=20"), grid([9, 5], "sweep.sampler.seed=[0]")]
@@ -160,33 +178,31 @@ def test_what_goes_on_in_a_directory(tmp_path):
     assert load_recipe(directory / "recipe.toml") == grid([9, 5])
 
 
-def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
+def test_how_the_last_command_ended_is_remembered_until_another_is_begun(recipe, tmp_path):
     directory = tmp_path / "run"
     claim(directory, recipe)
-    assert read_manifest(directory).finished == {}
-    finish_command(directory, "solve", ExitCode.OK)
-    finish_command(directory, "sample", ExitCode.DIAGNOSTICS_FAILED)
-    expected = {"solve": 0, "sample": int(ExitCode.DIAGNOSTICS_FAILED)}
-    assert read_manifest(directory).finished == expected
-    finish_command(directory, "sample", ExitCode.OK)
-    assert read_manifest(directory).finished == {"solve": 0, "sample": 0}
+    assert read_manifest(directory).outcome is None
+    for command, code in (("solve", ExitCode.OK), ("sample", ExitCode.DIAGNOSTICS_FAILED)):
+        with begun(directory, recipe, command) as held:
+            assert read_manifest(directory).outcome is None
+            held.end(code)
+        outcome = read_manifest(directory).outcome
+        assert (outcome.command, outcome.code) == (command, int(code))
 
 
-def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
-    recipe, tmp_path, monkeypatch
-):
+def test_a_run_keeps_the_time_of_its_beginning_and_who_computed_it(recipe, tmp_path, monkeypatch):
     directory, times = tmp_path / "run", iter(["first", "solved", "sampled", "second", "third"])
-    monkeypatch.setattr("sampler.storage.manifest.now", lambda: next(times))
-    claim(directory, recipe)
-    for stage, seconds in (("solve", 1.0), ("sample", 2.0)):
-        record_stage(directory, stage, seconds)
-    finish_command(directory, "run", ExitCode.OK)
+    for module in ("manifest", "run_directory"):
+        monkeypatch.setattr(f"sampler.storage.{module}.now", lambda: next(times))
+    with begun(directory, recipe) as held:
+        for stage, seconds in (("solve", 1.0), ("sample", 2.0)):
+            held.record_stage(stage, seconds)
+        held.end(ExitCode.OK)
     for extended in (False, True):
-        claim(directory, recipe, extended)
-        manifest = read_manifest(directory)
-        assert manifest.begun == "first"
-        assert manifest.seconds == ({"solve": 1.0} if extended else {"solve": 1.0, "sample": 2.0})
-        assert manifest.finished == ({} if extended else {"run": 0})
+        with begun(directory, recipe, extended=extended) as held:
+            assert held.manifest == read_manifest(directory)
+        assert held.manifest.begun == "first"
+        assert held.manifest.seconds == {"solve": 1.0, "sample": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -203,55 +219,50 @@ def test_draws_that_cannot_be_appended_leave_the_run_finished(
 ):
     """Unless they are stored, or wait to be gone on with."""
     directory = tmp_path / "run"
-    claim(directory, recipe)
-    record_stage(directory, "sample", 2.0)
-    finish_command(directory, "run", ExitCode.OK)
-    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with begun(directory, recipe) as held:
+        held.record_stage("sample", 2.0)
+        held.end(ExitCode.OK)
+    before = listing(directory)
     more = recipe.model_copy(update={"sampler": recipe.sampler.model_copy(update={"draws": 9})})
 
     def append() -> None:
-        with left_finished(directory):
-            claim(directory, more, extended=True)
-            assert read_manifest(directory).finished == {}
+        with begun(directory, more, extended=True) as held:
+            assert read_manifest(directory).outcome is None
             if stored:
-                record_stage(directory, "sample", 3.0)
+                held.record_stage("sample", 3.0)
             raise problem
 
     with pytest.raises(type(problem)):
         append()
-    after = {path.name: path.read_bytes() for path in directory.iterdir()}
+    after = listing(directory)
     assert (after == before) == restored
     another = recipe.model_copy(update={"name": "another"})
-    with pytest.raises(InputError), left_finished(directory):
+    with pytest.raises(InputError):
         claim(directory, another, extended=True)
-    assert after == {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert after == listing(directory)
+
+
+def listing(directory) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def test_a_stage_says_who_computed_it_and_no_other_stage_changes_that(
     recipe, tmp_path, monkeypatch
 ):
     """Versions, commit and flags are those of the process that computed it."""
-    directory, path = tmp_path / "run", tmp_path / "run" / "manifest.json"
-    computed = {}
+    directory, computed = tmp_path / "run", {}
     for stage, version, threads in (("solve", "0.1", "1"), ("sample", "0.2", "2")):
         monkeypatch.setattr("sampler.storage.manifest.__version__", version)
         monkeypatch.setattr("sampler.storage.manifest.git_commit", lambda v=version: f"commit {v}")
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        claim(directory, recipe)
-        record_stage(directory, stage, 1.0)
+        with begun(directory, recipe) as held:
+            held.record_stage(stage, 1.0)
         computed[stage] = version, f"commit {version}", threads
         entries = read_manifest(directory).stages
         assert computed == {
             name: (entry.package_version, entry.git_commit, entry.flags["OMP_NUM_THREADS"])
             for name, entry in entries.items()
         }
-    finish_command(directory, "run", ExitCode.OK)
-    before, when = path.read_bytes(), path.stat().st_mtime_ns
-    monkeypatch.setattr("sampler.storage.manifest.__version__", "0.3")
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    claim(directory, recipe)
-    finish_command(directory, "run", ExitCode.OK)
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
 
 
 def test_what_a_killed_process_left_is_removed_wherever_it_wrote(tmp_path):
@@ -288,7 +299,7 @@ def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_
     def full(path, text):
         raise InputError(path.name, path.parent, "No space left on device")
 
-    monkeypatch.setattr("sampler.storage.directory.write_whole", full)
+    monkeypatch.setattr("sampler.storage.run_directory.write_whole", full)
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError):
         claim(tmp_path / "mine" / "deep" / "run", recipe)

@@ -1,14 +1,11 @@
 """Files whole or not at all, on any file system; strict JSON."""
 
 import errno
-import io
 import json
 import os
-import resource
 import subprocess
 import sys
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ import xarray as xr
 
 from sampler.errors import DiskError, InputError
 from sampler.storage.files import (
-    ForHdf5,
     read_json,
     write_atomically,
     write_json,
@@ -136,40 +132,7 @@ def test_files_may_be_read_by_whom_the_umask_admits(mask, mode, tmp_path, monkey
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {mode}
 
 
-# --- a disk that is full before HDF5 has written its file
-
-
-@pytest.mark.parametrize("room", [0, 1, 1_000, 3_333])
-def test_what_no_longer_fits_is_read_back_until_the_file_is_closed(room, rng, tmp_path):
-    """Reads and writes at random places: those of a file in memory."""
-    memory, limit = io.BytesIO(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    with ForHdf5(tmp_path / "file", "w+b") as file:
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))
-            for _ in range(300):
-                place, data = int(rng.integers(4_000)), rng.bytes(int(rng.integers(1, 500)))
-                for each in (file, memory):
-                    each.seek(place)
-                    assert each.write(data) == len(data)
-                assert read_back(file, *rng.integers(4_000, size=2)) == padded(memory)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        assert file.problem.errno == errno.EFBIG
-
-
-def read_back(file: ForHdf5, *cuts: int) -> bytes:
-    """A file that is read in three pieces, with zeros behind its end."""
-    buffer = bytearray(5_000)
-    bounds = [0, *sorted(cuts), len(buffer)]
-    for first, last in pairwise(bounds):
-        file.seek(first)
-        file.readinto(memoryview(buffer)[first:last])
-    return bytes(buffer)
-
-
-def padded(memory: io.BytesIO) -> bytes:
-    return memory.getvalue().ljust(5_000, b"\0")
-
+# --- a disk that is full
 
 FULL_AGAIN_AND_AGAIN = """
 import resource, sys

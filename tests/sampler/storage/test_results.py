@@ -13,9 +13,9 @@ import xarray as xr
 import sampler
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
+from sampler.storage.fingerprint import read_attributes
 from sampler.storage.result_files import (
     COMPRESSED_BYTES,
-    read_attribute,
     read_comparison,
     read_drawn,
     read_draws,
@@ -114,7 +114,7 @@ READERS = {
     "draws.nc": (
         read_draws,
         lambda directory: read_drawn(directory, "order_parameter"),
-        lambda directory: read_attribute(directory, "algorithm", "sample_stats"),
+        lambda directory: read_attributes(directory / "draws.nc", "sample_stats")["algorithm"],
     ),
     "comparison.nc": (read_comparison,),
     "theory.nc": (lambda directory: read_table(directory, "theory.nc"),),

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,29 +19,36 @@ from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
     RESULTS,
     ROWS_FOLDER,
-    claim_directory,
     locked,
     point_directory,
 )
-from sampler.storage.manifest import determining, finish_command
+from sampler.storage.fingerprint import determining
+from sampler.storage.run_directory import opened_directory
 from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, runs_in, state_of
+from tests import FIXTURES, ROOT
 from tests.commands import SMALLEST, TINY, in_process
 
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Directory of a sweep of two points, and their recipes by label."""
+    """Directory of a sweep of two points, and its recipe."""
     path = tmp_path / "tiny.toml"
     path.write_text(TINY)
     recipe = load_recipe(path, ["sweep.sampler.seed=[0, 1]"])
     directory = tmp_path / "sweep"
     claim(directory, recipe)
-    return directory, dict(recipe.points())
+    return directory, recipe
 
 
-def claim(directory, recipe) -> None:
-    settings, data = settings_that_fix_draws(recipe), build_task(recipe).identity
-    claim_directory(directory, recipe, "run", determining(settings, data))
+def claim(directory, recipe, code: ExitCode | None = None) -> None:
+    """Begin a run, and end it with a code."""
+    plan = determining(settings_that_fix_draws(recipe), build_task(recipe).identity)
+    if recipe.sweep:
+        plan = determining({}, None)
+    with opened_directory(directory, recipe, plan) as held:
+        held.begin("run", recipe, plan)
+        if code is not None:
+            held.end(code)
 
 
 def words(directory) -> list[str]:
@@ -49,10 +58,10 @@ def words(directory) -> list[str]:
 
 
 def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
-    directory, points = sweep
+    directory, whole = sweep
     found = [INTERRUPTED, NOT_BEGUN, NOT_BEGUN]
     assert words(directory) == found
-    for place, (label, recipe) in enumerate(points.items(), start=1):
+    for place, (label, recipe) in enumerate(whole.points(), start=1):
         point = point_directory(directory, label)
         claim(point, recipe)
         with locked(point):
@@ -60,10 +69,10 @@ def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
             assert words(directory) == found
         found[place] = INTERRUPTED
         assert words(directory) == found
-        finish_command(point, "run", ExitCode.OK)
+        claim(point, recipe, ExitCode.OK)
         found[place] = FINISHED
         assert words(directory) == found
-    finish_command(directory, "run", ExitCode.OK)
+    claim(directory, whole, ExitCode.OK)
     assert words(directory) == 3 * [FINISHED]
 
 
@@ -111,7 +120,7 @@ def results(tmp_path, monkeypatch) -> Path:
     recipe = load_recipe(tmp_path / "tiny.toml")
     for age, name in enumerate(("new", "old", "older")):
         directory = RESULTS / name
-        claim_directory(directory, recipe, "run", {})
+        claim(directory, recipe)
         then = (directory / "manifest.json").stat().st_mtime - 1000 * age
         os.utime(directory / "manifest.json", (then, then))
     return RESULTS
@@ -148,3 +157,23 @@ def test_without_runs_there_is_no_latest(tmp_path, monkeypatch, capsys):
         assert "DIR = 'latest'" in capsys.readouterr().err
     assert in_process("list") == ExitCode.OK
     assert in_process("list", "nowhere") == ExitCode.BAD_INPUT
+
+
+SLOW_TO_IMPORT = ("numpy", "pydantic", "h5py", "xarray", "jax")
+STATUS = f"""
+import sys
+from sampler.cli import main
+assert main(["status", sys.argv[1]]) == 0
+print([name for name in {SLOW_TO_IMPORT} if name in sys.modules])
+"""
+
+
+def test_where_a_run_stands_is_said_without_the_libraries_that_take_long(tmp_path):
+    """Its outcome is in the manifest, and how far it is in the header of a checkpoint."""
+    run = shutil.copytree(FIXTURES / "finished", tmp_path / "run")
+    Checkpoints(run / CHECKPOINT_FOLDER).save({"phase": "draws", "done": 3, "total": 10}, {})
+    words = [sys.executable, "-c", STATUS, run]
+    received = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    state, *_, loaded = received.stdout.splitlines()
+    assert "finished with exit code 3" in state
+    assert loaded == "[]"

@@ -1,0 +1,260 @@
+"""A run directory that this process holds: claimed for one recipe, its manifest in memory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampler.errors import DISK_FAILURES, DiskError, ExitCode, InputError, RequeueError
+from sampler.settings.toml import take_out
+from sampler.storage.directory import (
+    LOCK_FILE,
+    LOG_FILE,
+    MANIFEST_FILE,
+    RECIPE_FILE,
+    SECONDS_TO_WAIT,
+    locked,
+    log_to,
+    point_directory,
+)
+from sampler.storage.files import UNFINISHED, disk_error, write_whole
+from sampler.storage.fingerprint import differences
+from sampler.storage.manifest import (
+    Manifest,
+    Outcome,
+    git_commit,
+    now,
+    read_manifest,
+    this_process,
+    write_manifest,
+)
+
+if TYPE_CHECKING:
+    from sampler.settings.recipe import AnyRecipe
+
+# What a run that was killed before it began may have left there.
+BEGINNINGS = {LOCK_FILE, LOG_FILE}
+# Settings of the sampler that say how many draws there are.
+NUMBERS_OF_DRAWS = ("sampler.until", "sampler.draws", "sampler.repetitions")
+
+
+@dataclass
+class RunDirectory:
+    """A run directory that this process has locked.
+
+    path      where it is
+    manifest  as it is in the file
+    """
+
+    path: Path
+    manifest: Manifest
+    _before: tuple[Manifest, str | None] | None = field(default=None, init=False)
+
+    def begin(
+        self,
+        command: str,
+        recipe: "AnyRecipe",
+        determined: Mapping[str, Any],
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write down the resolved recipe and, before anything is computed, what was asked for.
+
+        determined  what determines the draws (`determining`)
+        fields      further fields of the manifest
+        """
+        git_commit()  # that of now, whatever is committed while stages are computed
+        earlier, fields = self.manifest, dict(fields or {})
+        if earlier.memory_bytes is not None:
+            fields["memory_bytes"] = earlier.memory_bytes
+        file = self.path / RECIPE_FILE
+        self._before = earlier, file.read_text(encoding="utf-8") if file.is_file() else None
+        try:
+            write_whole(file, recipe.to_toml(self.path))
+            recipe.task.keep(self.path)
+            self.record(
+                name=recipe.name,
+                command=command,
+                begun=earlier.begun or now(),
+                outcome=None,
+                recipe_hash=recipe.hash8,
+                plan=determined,
+                seeds=recipe.seeds,
+                precision=recipe.precision,
+                **fields,
+            )
+        except (InputError, DiskError):
+            self._restore()
+            raise
+
+    def record(self, **fields: Any) -> None:
+        """Record what is known now, such as on how many devices chains begin."""
+        manifest = self.manifest.model_copy(update=fields)
+        write_manifest(self.path, manifest)
+        self.manifest = manifest
+
+    def record_stage(self, stage: str, seconds: float, **fields: Any) -> None:
+        """Record that this process has computed a stage, and more that is known now."""
+        self.record(stages=self.manifest.stages | {stage: this_process(seconds)}, **fields)
+
+    def end(self, code: ExitCode) -> None:
+        """Record that the command came to its end, and how."""
+        self.record(outcome=Outcome(command=self.manifest.command, code=int(code)))
+
+    def leave_finished(self) -> None:
+        """Leave a finished run as finished as it was, where nothing new has been sampled."""
+        if self._before is None or self._before[0].outcome is None:
+            return
+        if self._before[0].stages.get("sample") == self.manifest.stages.get("sample"):
+            self._restore()
+
+    def _restore(self) -> None:
+        """Put back what was there before the command was begun, as far as the disk has room."""
+        manifest, recipe = self._before
+        with suppress(InputError, DiskError):
+            if recipe is None:
+                for name in (RECIPE_FILE, MANIFEST_FILE):
+                    (self.path / name).unlink(missing_ok=True)
+            else:
+                write_whole(self.path / RECIPE_FILE, recipe)
+                write_manifest(self.path, manifest)
+
+
+@contextmanager
+def opened_directory(
+    path: Path,
+    recipe: "AnyRecipe",
+    determined: Mapping[str, Any],
+    extended: bool = False,
+    seconds: float = SECONDS_TO_WAIT,
+) -> Iterator[RunDirectory]:
+    """Hold the directory of this recipe, with its log; it is made where there is none.
+
+    A directory that holds results of the same recipe is used again; a sweep may have grown.
+
+    extended  draws are appended to a finished run
+    seconds   how long another process may have the directory before it is in use
+
+    Raises InputError if it cannot be written, is in use, or holds anything else: other settings,
+    data and versions are named. What was made for a run that never began is removed.
+    """
+    made = make_folders(path)
+    try:
+        refuse_foreign(path)  # where not even a lock is left behind
+        with locked(path, seconds), log_to(path):
+            # Another process may have begun there since: what that wrote stays.
+            refuse_foreign(path)
+            directory = RunDirectory(path, read_manifest(path))
+            refuse_another(directory, recipe, extended)
+            refuse_differences(path, directory.manifest, determined)
+            try:
+                yield directory
+            except RequeueError:
+                raise
+            except Exception:
+                directory.leave_finished()
+                raise
+    except BaseException:
+        if made and not (path / RECIPE_FILE).is_file():
+            with suppress(OSError):
+                for name in BEGINNINGS:
+                    (path / name).unlink(missing_ok=True)
+                for folder in made:  # the deepest first; only what was made here and is empty
+                    folder.rmdir()
+        raise
+
+
+def make_folders(path: Path) -> list[Path]:
+    """Make a folder and those that it lies in → those that were not there, the deepest first."""
+    made: list[Path] = []
+    try:
+        made = [each for each in (path, *path.parents) if not each.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+        if problem.errno in DISK_FAILURES:
+            raise disk_error(path, problem) from None
+        reason = problem.strerror or str(problem)
+        remedy = f"{reason}; choose a directory that can be written"
+        raise InputError("--out", path, remedy) from None
+    return made
+
+
+# --- who may go on with it
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise InputError for a directory that holds anything but a run."""
+    try:
+        names = {each.name for each in path.iterdir()}
+    except OSError as problem:
+        remedy = f"{problem.strerror}; choose a directory that can be read"
+        raise InputError("--out", path, remedy) from None
+    if RECIPE_FILE not in names and any(
+        name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names
+    ):
+        remedy = "is neither empty nor a run directory; choose another"
+        raise InputError("--out", path, remedy)
+
+
+def refuse_another(directory: RunDirectory, recipe: "AnyRecipe", extended: bool) -> None:
+    """Raise InputError for a directory that holds a run of another recipe."""
+    from sampler.settings.recipe import AnyRecipe, load_recipe
+
+    path, remedy = directory.path, None
+    if not (path / RECIPE_FILE).is_file():
+        return
+    stored = load_recipe(path / RECIPE_FILE, kind=AnyRecipe)
+    if not ask_the_same(stored, recipe, NUMBERS_OF_DRAWS):
+        remedy = "holds a run of another recipe; choose another directory"
+    elif not extended and not ask_the_same(stored, recipe):
+        how = "use `resume DIR`, which appends draws with --more, or "
+        remedy = "holds this run with another number of draws; "
+        remedy += f"{'' if recipe.sweep else how}choose another directory"
+    elif lost := finished_points_left_out(path, stored, recipe):
+        remedy = f"holds a sweep with the point {lost}, which is finished; keep its values and "
+        remedy += "add others, or choose another directory"
+    if remedy:
+        raise InputError("--out", path, remedy)
+
+
+def refuse_differences(path: Path, manifest: Manifest, determined: Mapping[str, Any]) -> None:
+    """Raise InputError, naming what differs, for other settings, data or versions."""
+    changes = differences(manifest.plan or determined, determined)
+    if changes:
+        remedy = "restore them, or use another directory"
+        text = f"was begun with other {', '.join(changes)}; {remedy}"
+        raise InputError("DIR", path, text)
+
+
+def ask_the_same(recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()) -> bool:
+    """Whether two recipes are the same, wherever their data lie, but for what a run may change.
+
+    That is how far it goes at most, and which values the keys of a sweep have.
+
+    but_for  dotted keys that may differ, too
+    """
+
+    def compared(recipe: "AnyRecipe") -> dict[str, Any]:
+        settings = recipe.without_paths()
+        recipe.leave_out_what_changes(settings)
+        for key in but_for:
+            take_out(settings, key)
+        return settings
+
+    return type(recipe) is type(other) and compared(recipe) == compared(other)
+
+
+def finished_points_left_out(
+    directory: Path, stored: "AnyRecipe", recipe: "AnyRecipe"
+) -> str | None:
+    """A point of the stored sweep that came to its end and that a recipe has not; else None."""
+    if not getattr(stored, "sweep", None) or stored.sweep == recipe.sweep:
+        return None
+    kept = {label for label, _ in recipe.points()}
+    for label, _ in stored.points():
+        if label not in kept and read_manifest(point_directory(directory, label)).outcome:
+            return label
+    return None
