@@ -13,6 +13,8 @@ from tests.shown import numbers_in
 QUANTITIES = {"predictor_mean": "m(x)", "order_parameter": "U₁"}
 PASSED = {
     "verdict": "pass",
+    "reasons": [],
+    "remarks": [],
     "quantities": {"a": {"r_hat": 1.0021, "ess_bulk": 812.7, "ess_tail": 900.0}},
     "bfmi": [0.91, 0.87],
     "chains": 2,
