@@ -1,6 +1,7 @@
 """Sweeps: the grid of the command line, points done once, failures that stop nothing, tables."""
 
 import itertools
+import json
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from filelock import FileLock
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.sweep import severity
+from sampler.runtime import DEVICES
 from sampler.settings.recipe import load_recipe
 from sampler.settings.toml import parse_over
 from tests.commands import TINY_SAMPLED, finish, made_once, settings, start, without_drawing
@@ -179,6 +181,11 @@ def test_tasks_of_an_array_begin_at_once_in_a_new_directory(recipe, tmp_path):
         time.sleep(15.0)
     ended = [finish(task) for task in tasks]
     assert [code for code, _ in ended] == [ExitCode.DIAGNOSTICS_FAILED] * 3, ended
+    # On as many devices as a sweep in one process, also where the environment names the platform.
+    manifests = [
+        json.loads(path.read_text()) for path in (tmp_path / "out").glob("*/manifest.json")
+    ]
+    assert [manifest["devices"] for manifest in manifests] == [DEVICES] * 3
     # What gathers finds all of them finished, and the directory its own.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/*.nc")}
     assert len(before) == 9
