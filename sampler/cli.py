@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
+from sampler.command_line import LATEST, NO_FIGURES, PROGRAM, make_parser, separate_settings
 from sampler.errors import (
     DiskError,
     ExitCode,
@@ -131,7 +131,7 @@ def hint_of(arguments: Namespace) -> str:
     if not (directory / MANIFEST_FILE).is_file():
         return f"nothing was begun; to do it again: {shlex.join(words)}"
     if arguments.command in RESUMABLE:
-        left_out = [word for word in words if word == NO_FIGURES]
+        left_out = [word for word in words if word == NO_FIGURES[0]]
         words = [PROGRAM, "resume", str(directory), *left_out]
     return f"what is done is in {directory}; to go on: {shlex.join(words)}"
 
@@ -313,7 +313,6 @@ SAVING = ("run", "solve", "sample", "train", "sweep", "resume", "reproduce")
 COMPILING = ("compare", "diagnose", "figures", "report", "prune")
 # What `resume` goes on with; every other command is given once more.
 RESUMABLE = ("run", "solve", "sample", "train", "resume")
-NO_FIGURES = "--no-figures"
 # Those whose whole result is what they print.
 PRINTING = ("new", "check", "status", "list", "compare", "diagnose")
 HANDLERS: dict[str, Callable[[Namespace], ExitCode]] = {

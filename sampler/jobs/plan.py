@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sampler.data.make import make_data
+from sampler.data.make import fit_task, make_data
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.jobs.memory import (
@@ -41,7 +41,7 @@ from sampler.storage.directory import (
 from sampler.storage.fingerprint import determining
 from sampler.storage.manifest import read_manifest
 from sampler.storage.run_directory import refuse_differences
-from sampler.teacher import fit_labelled_task, make_labelled_task
+from sampler.teacher import with_teacher
 
 # The files that a stage leaves behind.
 FILES = {
@@ -49,8 +49,6 @@ FILES = {
     "sample": (DRAWS_FILE,),
     "compare": (COMPARISON_FILE, COMPARISON_SUMMARY_FILE),
 }
-# The option that leaves out figures.
-NO_FIGURES = "--no-figures"
 
 
 @dataclass(frozen=True)
@@ -61,31 +59,30 @@ class Plan:
     asked      the recipe as it was given, which its directory keeps
     recipe     the same with space, algorithm and warm-up filled in
     directory  of the results; None: nothing is stored
-    task       the data
+    task       the data; None at a point of a sweep, whose turn makes them again
     sizes      of the network with its data
     method     space and algorithm; None where nothing is sampled
     arrays     the largest arrays, of the largest point of a sweep
     label      `key=value,…` of a point of a sweep
-    own_data   whether this point has other data than its sweep, which are made again when it is
-               its turn: `task` has those of the sweep
     sampling   whether it is sampled by now; a sweep may leave that to the points that it selects
     figures    whether figures are drawn in the end; without them the page has no pictures
     points     of a sweep; none of a single run
+    data       of the first points of a sweep, for all networks that they have
     """
 
     command: str
     asked: Recipe
     recipe: Recipe
     directory: Path | None
-    task: Task
+    task: Task | None
     sizes: Sizes
     method: SamplingMethod | None
     arrays: tuple[Part, ...]
     label: str = ""
-    own_data: bool = False
     sampling: bool = True
     figures: bool = True
     points: tuple["Plan", ...] = ()
+    data: "SharedData | None" = None
 
     @property
     def is_solved(self) -> bool:
@@ -110,12 +107,11 @@ class Plan:
     def fingerprint(self) -> dict[str, Any]:
         """Settings, data and versions that determine the draws.
 
-        Of a sweep those that its points share, so that it can grow: each has its own. Data that
-        are made again later are not known here.
+        Of a sweep those that its points share, so that it can grow: each has its own.
         """
         if self.recipe.sweep:
             return fingerprint_of_sweep(self.asked)
-        data = None if self.own_data else self.task.identity
+        data = None if self.task is None else self.task.identity
         return determining(settings_that_fix_draws(self.asked), data)
 
     @property
@@ -157,58 +153,59 @@ def make_plan(
     refuse_equal_directories([label for label, _ in grid])
     for _, asked in grid:
         require_memory(parts_before_data(asked.task))
+    if not recipe.sweep:
+        plan = plan_with_data(command, recipe, directory, *SharedData.of(recipe).fitted(recipe))
+        return replace(plan, figures=figures)
     planned: dict[str, Plan] = {}
+    whole: Plan | None = None
     for members in points_by_data(grid):
         # Of all data that are made those of the first point alone are held until the end.
-        data = SharedData(make_data(members[0][1]))
+        data = SharedData.of(members[0][1])
         for label, asked in members:
-            folder = directory
-            if label and directory is not None:
-                folder = point_directory(directory, label)
+            folder = None if directory is None else point_directory(directory, label)
             point = plan_with_data(command, asked, folder, *data.fitted(asked))
-            planned[label] = replace(point, label=label, figures=figures)
-            first = next(iter(planned.values()))
-            if folder is not None and label:
+            if folder is not None:
                 # Raises InputError where it was begun with other settings, data or versions; what
                 # has none yet needs no checksum of its data.
                 begun = read_manifest(folder)
                 if begun.plan is not None:
                     refuse_differences(folder, begun, point.fingerprint)
-            if not shares_data(asked, first.asked):
-                planned[label] = replace(planned[label], task=first.task, own_data=True)
-    if not recipe.sweep:
-        return first
+            if whole is None:
+                whole = replace(point, asked=recipe, recipe=recipe, method=None, data=data)
+            planned[label] = replace(point, label=label, figures=figures, task=None)
     points = tuple(planned[label] for label, _ in grid)
     largest = max((point.arrays for point in points), key=peak_bytes)
-    whole = Plan(command, recipe, recipe, directory, first.task, first.sizes, None, largest)
-    return replace(whole, figures=figures, points=points)
+    return replace(whole, directory=directory, figures=figures, arrays=largest, points=points)
 
 
 @dataclass(frozen=True)
 class SharedData:
     """Data of one or several recipes, each with the heads that its network keeps.
 
-    known   data with their heads, and their leading eigenvalue, by what is checked: the network
-    shared  the same by what decides them; the networks that keep the same heads share the arrays
+    key    what decides which data they are
+    known  data with their heads, and their leading eigenvalue, by what decides these
     """
 
+    key: str
     data: Task
-    known: dict[str, tuple[Task, float | None]] = field(default_factory=dict)
-    shared: dict[tuple, tuple[Task, float | None]] = field(default_factory=dict)
+    known: dict[tuple, tuple[Task, float | None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "SharedData":
+        """Those that a recipe asks for, made."""
+        return cls(data_key(recipe), make_data(recipe))
 
     def fitted(self, recipe: Recipe) -> tuple[Task, float | None]:
         """The data for a recipe, and their leading eigenvalue; InputError where they do not fit."""
-        network, labelled = recipe.network, recipe.task.labels == "teacher"
-        parts: dict[str, Any] = {"network": True, "theory": {"subnetworks"}}
-        asked = recipe.model_dump_json(include=parts | ({"posterior": True} if labelled else {}))
-        if asked not in self.known:
-            task = fit_labelled_task(self.data, recipe)
-            of_heads = network.heads, network.hypernetwork, network.readout
-            key = *of_heads, recipe.has_theory, labelled and asked
-            if key not in self.shared:
-                self.shared[key] = task, leading_eigenvalue(task, recipe)
-            self.known[asked] = self.shared[key]
-        return self.known[asked]
+        network, teacher = recipe.network, None
+        if recipe.task.labels == "teacher":  # which is the network itself
+            teacher = recipe.model_dump_json(include={"network", "posterior"})
+        key = network.heads, network.hypernetwork, network.readout, recipe.has_theory, teacher
+        task = fit_task(self.data, recipe)
+        if key not in self.known:
+            task = with_teacher(task, recipe)
+            self.known[key] = task, leading_eigenvalue(task, recipe)
+        return self.known[key]
 
 
 def points_by_data(grid: Sequence[tuple[str, Recipe]]) -> list[list[tuple[str, Recipe]]]:
@@ -253,24 +250,6 @@ def plan_with_data(
             refuse_evidence(filled.sampler, sizes.architecture.bartlett_coordinate_count)
     arrays = require_memory([*memory_parts(filled, task, sizes, sampled), *more])
     return Plan(command, recipe, filled, directory, task, sizes, method, arrays)
-
-
-def with_own_data(plan: Plan) -> Plan:
-    """The plan of a point with the data that it does not share with its sweep."""
-    task = make_labelled_task(plan.asked)
-    made = plan_with_data(plan.command, plan.asked, plan.directory, task)
-    return replace(made, label=plan.label, sampling=plan.sampling, figures=plan.figures)
-
-
-def shares_data(recipe: Recipe, other: Recipe) -> bool:
-    """Whether two recipes ask for the same data and attention.
-
-    A teacher is the network itself: with another network its labels are others.
-    """
-    same_network = (recipe.network, recipe.posterior) == (other.network, other.posterior)
-    if recipe.task.labels == "teacher" and not same_network:
-        return False
-    return (recipe.task, recipe.attention) == (other.task, other.attention)
 
 
 # --- refusals

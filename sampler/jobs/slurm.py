@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sampler.errors import ExitCode
 from sampler.jobs.interruption import WARNINGS
-from sampler.jobs.plan import NO_FIGURES, Plan
+from sampler.jobs.plan import Plan
 from sampler.jobs.run import open_directory
 from sampler.storage.directory import RECIPE_FILE
 from sampler.storage.files import write_whole
@@ -87,7 +87,7 @@ def write_slurm_array(plan: Plan, options: Sequence[str]) -> None:
     # This Python, without the modules of a working directory, and the stored recipe: nothing
     # depends on the command line.
     arguments = ["sweep", str(directory / RECIPE_FILE), "--out", str(directory)]
-    arguments += [] if plan.figures else [NO_FIGURES]
+    arguments += [] if plan.figures else ["--no-figures"]
     command, script = [sys.executable, "-P", "-m", "sampler", *arguments], directory / SCRIPT_FILE
     with open_directory(plan):
         (directory / LOG_FOLDER).mkdir(exist_ok=True)

@@ -12,12 +12,13 @@ from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ENDINGS, ExitCode, InputError
 from sampler.jobs.done import finished_code
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan, with_own_data
+from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan
 from sampler.jobs.run import open_directory, start_run
 from sampler.jobs.workers import (
     Assignment,
     Outcomes,
     PointOutcome,
+    PointPlans,
     attempt_point,
     by_workers,
     refuse_what_workers_lack,
@@ -34,7 +35,7 @@ from sampler.storage.directory import (
 )
 from sampler.storage.files import write_json, write_table
 from sampler.storage.manifest import read_manifest
-from sampler.storage.run_directory import ask_the_same, opened_directory
+from sampler.storage.run_directory import opened_directory
 
 if TYPE_CHECKING:
     from sampler.analysis.sweep_dataset import SweptPoint
@@ -115,13 +116,12 @@ def chosen_engine(
 def here(
     plan: Plan, interruption: Interruption, assignment: Assignment
 ) -> Iterator[tuple[int, PointOutcome]]:
-    """Do points in this process, with the data of the sweep where they are its own."""
+    """Do points in this process, and show what they print."""
+    plans = PointPlans(plan.directory, assignment, plan.data)
 
     def do(number: int) -> PointOutcome:
-        point = replace(plan.points[number], sampling=assignment.sampling)
-        print_line(f"\n{plan.recipe.name}, {point.label}")
-        make = partial(with_own_data if point.own_data else replace, point)
-        return attempt_point(make, point.directory, interruption)
+        print_line(f"\n{plan.recipe.name}, {plan.points[number].label}")
+        return attempt_point(partial(plans.plan, number), plans.folder(number), interruption)
 
     outcomes = Outcomes.begun(plan.directory, assignment)
     yield from walk(outcomes, assignment.points, do, interruption)
@@ -151,7 +151,7 @@ def outcomes_of(
     left = []
     for number in assignment.points:
         point = replace(plan.points[number], sampling=assignment.sampling)
-        code = finished_earlier(point)
+        code = finished_code(point, read_manifest(point.directory))
         if code is None:
             left.append(number)
         else:
@@ -169,19 +169,6 @@ def outcomes_of(
         print_line(line)
         LOG.info(line)
         yield label, outcome
-
-
-def finished_earlier(point: Plan) -> ExitCode | None:
-    """The exit code of a point that came to its end earlier, None for any other.
-
-    What was begun with other settings is None: it is refused when it is run, with the reason.
-    """
-    stored = point.directory / RECIPE_FILE
-    if not stored.is_file():
-        return None
-    if not ask_the_same(load_recipe(stored), point.asked):
-        return None
-    return finished_code(point, read_manifest(point.directory))
 
 
 def run_one(

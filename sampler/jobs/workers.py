@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from sampler.data.make import make_data
 from sampler.errors import DiskError, ExitCode, InputError, exit_code_of, one_line
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, SharedData, data_key, plan_with_data
@@ -174,11 +173,12 @@ class PointPlans:
     Points with the same data that follow each other share them.
     """
 
-    def __init__(self, directory: Path, assignment: Assignment) -> None:
+    def __init__(
+        self, directory: Path, assignment: Assignment, data: SharedData | None = None
+    ) -> None:
         self.directory, self.assignment = directory, assignment
         self.grid = load_recipe(directory / RECIPE_FILE).points()
-        self._key: str | None = None
-        self._data: SharedData | None = None
+        self._data = data
 
     def folder(self, point: int) -> Path:
         """The directory of a point."""
@@ -187,10 +187,9 @@ class PointPlans:
     def plan(self, point: int) -> Plan:
         """The plan of a point. Raises InputError for what cannot be done."""
         label, asked = self.grid[point]
-        key = data_key(asked)
-        if self._data is None or key != self._key:
+        if self._data is None or self._data.key != data_key(asked):
             self._data = None  # or there would be two of them for a while
-            self._key, self._data = key, SharedData(make_data(asked))
+            self._data = SharedData.of(asked)
         fitted = self._data.fitted(asked)
         plan = plan_with_data(self.assignment.command, asked, self.folder(point), *fitted)
         of_sweep = {"sampling": self.assignment.sampling, "figures": self.assignment.figures}

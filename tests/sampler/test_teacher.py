@@ -11,7 +11,6 @@ from sampler.data import split as splits
 from sampler.data.make import build_task
 from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.errors import InputError
-from sampler.jobs.plan import shares_data
 from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, stream
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
@@ -170,9 +169,6 @@ def test_seeds_and_networks_make_other_teachers_and_other_labels_are_the_tasks_o
     own = make_labelled_task(recipe_of(labels="task"))
     assert own.teacher is None
     assert set(np.unique(own.train.labels)) == {-1.0, 1.0}
-    assert not shares_data(recipe_of(), recipe_of(widths=(30, 4, 2)))
-    assert not shares_data(recipe_of(), recipe_of(temperature=0.4))
-    assert shares_data(recipe_of(labels="task"), recipe_of(labels="task", temperature=0.4))
 
 
 @pytest.mark.heavy
