@@ -58,7 +58,7 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
             return ExitCode.OK
         remove_unfinished(directory)
         held.begin(TRAIN, recipe, fingerprint)
-        checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, fingerprint, work="training")
+        checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, fingerprint)
         with jax_settings("float32"):
             from sampler.training.training_data import learning_data
 
