@@ -26,7 +26,7 @@ from sampler.analysis.predictors import (
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.settings.recipe import Recipe, load_recipe
+from sampler.settings.recipe import Recipe
 from sampler.storage.directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
@@ -91,7 +91,7 @@ class RunResults:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        return load_recipe(self.directory / RECIPE_FILE) if self._stored(RECIPE_FILE) else None
+        return Recipe.load(self.directory / RECIPE_FILE) if self._stored(RECIPE_FILE) else None
 
     @cached_property
     def manifest(self) -> Manifest:

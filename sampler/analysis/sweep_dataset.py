@@ -27,7 +27,7 @@ from sampler.analysis.sweep_results import (
     SweepResults,
 )
 from sampler.analysis.verdict import worst
-from sampler.settings.recipe import Recipe, load_recipe
+from sampler.settings.recipe import Recipe
 from sampler.settings.toml import toml_value
 from sampler.storage.directory import RECIPE_FILE, SWEEP_DATASET_FILE, point_directory
 from sampler.storage.files import SCHEMA_VERSION
@@ -70,7 +70,7 @@ def stored_sweep(directory: Path) -> SweepResults:
     """Open a sweep as it was last gathered, or gather it where it never was."""
     if (directory / SWEEP_DATASET_FILE).is_file():
         return SweepResults(directory)
-    return gathered(directory, load_recipe(directory / RECIPE_FILE))
+    return gathered(directory, Recipe.load(directory / RECIPE_FILE))
 
 
 def gathered(

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +103,8 @@ def data_of(recipe: Recipe) -> KnownData:
 
 def states_of_files(recipe: Recipe) -> Iterator[tuple]:
     """Yield size and time of every file that the data come from."""
-    task = recipe.task
-    for key, mark in path_marks({"task": type(task)}).items():
-        value = getattr(task, key.removeprefix("task."))
+    for key, mark in path_marks(recipe).items():
+        value = reduce(getattr, key.split("."), recipe)
         path = Path(value) if mark.is_path(value) else None
         if path is not None and path.exists():
             for file in sorted(path.iterdir()) if path.is_dir() else (path,):

@@ -319,8 +319,8 @@ def check(recipe: RecipeOrPath) -> str:
     Raises InputError for what cannot be used.
     """
     from sampler.jobs.check import check_recipe
-    from sampler.settings.recipe import AnyRecipe, load_recipe
+    from sampler.settings.recipe import AnyRecipe
 
     is_file = isinstance(recipe, str | PathLike)
-    chosen = load_recipe(Path(recipe), kind=AnyRecipe) if is_file else recipe_from(recipe)
+    chosen = AnyRecipe.load(recipe) if is_file else recipe_from(recipe)
     return Verbatim(check_recipe(chosen))

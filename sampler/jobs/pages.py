@@ -11,7 +11,7 @@ from sampler.errors import ExitCode
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.report import write_report
 from sampler.presentation.terminal import print_line
-from sampler.settings.recipe import load_recipe
+from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE
 
 
@@ -24,7 +24,7 @@ def draw_stored_figures(
 
     svg: as SVG too
     """
-    recipe = load_recipe(directory / RECIPE_FILE)
+    recipe = Recipe.load(directory / RECIPE_FILE)
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
     failed: dict[str, Exception] = {}

@@ -19,7 +19,7 @@ from sampler.runtime import (
     jax_settings,
     refuse_absent_platforms,
 )
-from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
+from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe
 from sampler.storage.checkpoints import Checkpoints
 from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
@@ -104,7 +104,7 @@ def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
             directory,
             f"holds no {MANIFEST_FILE} that says which command began it; use `run` with its recipe",
         )
-    return manifest.command, load_recipe(directory / RECIPE_FILE, kind=AnyRecipe)
+    return manifest.command, AnyRecipe.load(directory / RECIPE_FILE)
 
 
 def plan_in(directory: Path) -> Plan:

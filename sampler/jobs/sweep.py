@@ -26,7 +26,7 @@ from sampler.jobs.workers import (
 )
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.runtime import DEVICES, divide_processor, jax_settings, refuse_absent_platforms
-from sampler.settings.recipe import Recipe, load_recipe
+from sampler.settings.recipe import Recipe
 from sampler.storage.directory import (
     LOG,
     RECIPE_FILE,
@@ -189,7 +189,7 @@ def run_one(
     divide_processor(DEVICES)  # before anything asks JAX for its devices
     refuse_absent_platforms()
     stored = directory / RECIPE_FILE
-    if not (stored.is_file() and load_recipe(stored) == recipe):
+    if not (stored.is_file() and Recipe.load(stored) == recipe):
         shared = fingerprint_of_sweep(recipe)
         with opened_directory(directory, recipe, shared, seconds=SECONDS_OF_AN_ARRAY) as whole:
             whole.begin("run", recipe, shared)

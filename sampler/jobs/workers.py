@@ -21,7 +21,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, SharedData, data_key, plan_with_data
 from sampler.jobs.run import start_run
 from sampler.registry import registered_by_scripts
-from sampler.settings.recipe import load_recipe
+from sampler.settings.recipe import Recipe
 from sampler.settings.toml import flattened
 from sampler.storage.directory import LOG, LOG_FILE, RECIPE_FILE, log_to, point_directory
 from sampler.storage.files import read_json, remove, write_json, write_whole
@@ -177,7 +177,7 @@ class PointPlans:
         self, directory: Path, assignment: Assignment, data: SharedData | None = None
     ) -> None:
         self.directory, self.assignment = directory, assignment
-        self.grid = load_recipe(directory / RECIPE_FILE).points()
+        self.grid = Recipe.load(directory / RECIPE_FILE).points()
         self._data = data
 
     def folder(self, point: int) -> Path:

@@ -27,7 +27,7 @@ from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.templates import templates
 from sampler.presentation.views import tables_of
-from sampler.settings.recipe import Recipe, load_recipe
+from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE
 from sampler.storage.files import write_whole
 from sampler.storage.manifest import Manifest, read_manifest
@@ -107,7 +107,7 @@ def write_report(
 
     Raises InputError for a directory without results.
     """
-    recipe = load_recipe(directory / RECIPE_FILE)
+    recipe = Recipe.load(directory / RECIPE_FILE)
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
     manifest = read_manifest(directory) if recipe.sweep else results.manifest

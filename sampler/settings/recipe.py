@@ -1,30 +1,33 @@
 """Recipes of runs and of trainings: what a TOML file asks for, with every default in place."""
 
+import hashlib
 import itertools
+import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.settings.identity import NamedRecipe, Sections, make_paths_absolute
+from sampler.settings.identity import change_paths, fields_of
 from sampler.settings.network_sections import Network, OutsideTheory, Posterior, Theory
 from sampler.settings.point_labels import point_labels
 from sampler.settings.refusals import (
-    refuse_attention,
-    refuse_chains,
+    Conflict,
+    conflicts_of_attention,
+    conflicts_of_chains,
+    conflicts_of_learned_heads,
+    conflicts_of_spaces,
+    conflicts_outside_theory,
     refuse_layers,
-    refuse_learned,
-    refuse_sampler,
     refuse_untrainable,
 )
 from sampler.settings.sampler import Sampler
-from sampler.settings.section import REQUIRED, Section, plain, section_in
+from sampler.settings.section import REQUIRED, TABLE, Section, dump_setting, plain
 from sampler.settings.task_sections import (
     INPUTS,
     LEARNED,
@@ -32,7 +35,6 @@ from sampler.settings.task_sections import (
     Attention,
     TaskSettings,
     read_section,
-    section_of,
 )
 from sampler.settings.toml import (
     different_values,
@@ -43,9 +45,10 @@ from sampler.settings.toml import (
     place,
     read_toml,
     take_out,
+    toml_text,
 )
 from sampler.settings.training import TRAINED, Training, TrainingTask
-from sampler.settings.types import Mark
+from sampler.settings.types import FOLDER, Mark, Name, RelativePath
 
 if TYPE_CHECKING:
     from sampler.posterior.exported import FlatDensity
@@ -53,15 +56,120 @@ if TYPE_CHECKING:
 # What a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
 MOST_POINTS = 100_000
-# How chains end: each key with the other one, and all that decides either where it is left open.
-ENDS = {"sampler.draws": "until", "sampler.until": "draws"}
+# What says how chains end, and all that decides it where it is left open.
+ENDS = ("sampler.draws", "sampler.until")
 ENDS_BY = (*ENDS, "sampler.chains", "sampler.algorithm", "sampler.repetitions")
 # Dotted keys and values that change the settings of a recipe.
 Changes = Mapping[str, Any] | Iterable[tuple[str, Any]]
 SweptValues = Annotated[tuple[Any, ...], Field(min_length=1), AfterValidator(different_values)]
+Made = TypeVar("Made", bound="AnyRecipe")
 
 
-class Recipe(NamedRecipe):
+class AnyRecipe(Section):
+    """A recipe of any command: a name, a hash, and a text."""
+
+    name: Name = "python"
+    """What the directory of its results begins with; a file has to name its recipe."""
+
+    @classmethod
+    def load(cls: type[Made], path: str | Path, changes: Changes = ()) -> Made:
+        """Read a TOML file, whose paths are relative to its folder.
+
+        changes  values of dotted keys in the place of the file's
+
+        Raises InputError for a file that cannot be read, a key that does not exist, or a value that
+        cannot be used, in any point of the sweep.
+        """
+        settings = read_toml(Path(path))
+        before = FOLDER.set(folder_of(Path(path)))
+        try:
+            recipe = cls.of_settings(settings, changes)
+        finally:
+            FOLDER.reset(before)
+        if "name" not in recipe.model_fields_set:
+            raise InputError("name", ABSENT, REQUIRED)
+        return recipe
+
+    @classmethod
+    def of_settings(cls: type[Made], settings: dict[str, Any], changes: Changes = ()) -> Made:
+        """The recipe of nested tables, which are changed, and of changes of dotted keys.
+
+        Raises InputError as `load` does, and for a recipe of another command.
+        """
+        with_changes(settings, {key: plain(value) for key, value in dict(changes).items()})
+        kind = TrainingRecipe if "training" in settings else Recipe
+        kind = cls if issubclass(cls, kind) else kind
+        if not issubclass(kind, cls):
+            value, remedy = ABSENT, "this section is required; a recipe without it is for `run`"
+            if kind is TrainingRecipe:
+                value, remedy = settings["training"], "this recipe trains a network: `train`"
+            raise InputError("training", value, remedy)
+        return kind(**settings)
+
+    def changed(self: Made, changes: Changes) -> Made:
+        """Return the recipe with other values of dotted keys, as {"network.widths": 20}.
+
+        A key that is changed is no longer swept; "sweep.network.widths" gives values to sweep. What
+        follows from what was changed is chosen anew. Raises InputError as `Recipe` does.
+        """
+        return type(self).of_settings(self.given(), changes)
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, as nested tables: all others follow from them."""
+        return plain(self.model_dump(exclude_unset=True))
+
+    @property
+    def hash8(self) -> str:
+        """Eight hexadecimal digits of all settings that differ from the defaults.
+
+        A new key with a default therefore changes no hash. Of a path only its last part counts: the
+        hash is the same wherever a project lies. Of a sweep the keys count, not their values: it
+        may grow; nor does how far a run goes at most.
+        """
+        departures = self.model_dump(mode="json", exclude_defaults=True) | {"name": self.name}
+        self.leave_out_what_changes(departures)
+        departures = {key: value for key, value in departures.items() if value != {}}
+        change_paths(departures, self, RelativePath.name)
+        text = json.dumps(departures, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def to_toml(self, folder: Path | None = None) -> str:
+        """The resolved recipe, every default written out; it reads as an equal recipe.
+
+        folder  of its file, to which paths are then relative
+        """
+        settings = self.model_dump()
+        for key in self.left_open:
+            take_out(settings, key)
+        if folder is not None:
+            change_paths(settings, self, partial(RelativePath.relative, folder=folder))
+        return toml_text({key: value for key, value in settings.items() if value != {}})
+
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """Keys of a sweep that each of its points fills in by its other settings."""
+        return ()
+
+    def leave_out_what_changes(self, settings: dict[str, Any]) -> None:
+        """Remove from settings what may change between a command and the one that goes on with it.
+
+        That is how far a run goes at most; of a sweep the values of its keys.
+        """
+        fields, swept = fields_of(self).items(), settings.get("sweep") or ()
+        raised = [key for key, field in fields if Mark.CAN_BE_RAISED in field.metadata]
+        for key in (*raised, *swept, *self.left_open):
+            take_out(settings, key)
+        if swept:
+            settings["sweep"] = list(swept)
+
+    def without_paths(self) -> dict[str, Any]:
+        """The settings by section; of a path only that there is one."""
+        settings = self.model_dump()
+        change_paths(settings, self, lambda mark, value: mark.is_path(value) or value)
+        return settings
+
+
+class Recipe(AnyRecipe):
     """All settings of a run, defaults included; frozen, and equal to what its TOML reads as.
 
     Sections are objects, as `sampler.Network(widths=10)`, or dictionaries with the keys of the
@@ -82,27 +190,8 @@ class Recipe(NamedRecipe):
     """How the theory is solved."""
     sampler: Sampler = Sampler()
     """How the posterior is sampled."""
-    sweep: Annotated[dict[str, SweptValues], Mark.CHANGES_NO_DRAW] = Field(default_factory=dict)
+    sweep: dict[str, SweptValues] = Field(default_factory=dict)
     """Values of dotted keys, a grid of points that are one network each."""
-
-    @classmethod
-    def load(cls, path: str | Path, changes: Changes = ()) -> "Recipe":
-        """Read a TOML file, whose paths are relative to its folder.
-
-        changes  values of dotted keys in the place of the file's
-
-        Raises InputError for a file that cannot be read, a key that does not exist, or a value that
-        cannot be used, in any point of the sweep.
-        """
-        return recipe_from_file(Path(path), changes, cls)
-
-    def changed(self, changes: Changes) -> "Recipe":
-        """Return the recipe with other values of dotted keys, as {"network.widths": 20}.
-
-        A key that is changed is no longer swept; "sweep.network.widths" gives values to sweep. What
-        follows from what was changed is chosen anew. Raises InputError as `Recipe` does.
-        """
-        return recipe_of(self.given(), Path.cwd(), changes, type(self))
 
     def numpyro_model(
         self, space: str = "weights", *, sites: Sequence[str] = ()
@@ -135,35 +224,50 @@ class Recipe(NamedRecipe):
 
         return log_density(self, space)
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def give_defaults_of_task(cls, settings: Any, handler: Callable[[Any], "Recipe"]) -> "Recipe":
-        """Fill in what the task sets in [attention], if it leaves the heads open, and [network].
+    @model_validator(mode="after")
+    def fill_in_and_refuse(self) -> "Recipe":
+        """Fill in what the task sets in [attention] and [network]; refuse what does not fit.
 
-        What is filled in does not count as set: another task may set something else.
+        What is filled in does not count as given: another task may set something else.
         """
-        task = settings.get("task") if isinstance(settings, dict) else None
-        section = type(task) if isinstance(task, TaskSettings) else section_of(task, TASKS)
-        if section is None:
-            return handler(settings)
-        chooses = section.head_kinds or section.brings_heads
-        if not chooses and settings.get("attention") is not None:
+        task = self.task
+        if self.attention is not None and not (task.head_kinds or task.brings_heads):
             remedy = "remove this section: the attention matrices come with this task"
-            raise InputError("attention", settings["attention"], remedy)
-        given = {"attention": {}} | {
-            name: value.model_dump(exclude_unset=True) if isinstance(value, Section) else value
-            for name, value in settings.items()
-            if name in ("attention", "network") and value is not None
-        }
-        filled = {"attention": section.attention_defaults, "network": section.network_defaults}
-        filled = {n: d for n, d in filled.items() if d and isinstance(given.get(n), dict)}
-        stated = {n: {k: v for k, v in given[n].items() if v is not None} for n in filled}
-        recipe = handler(settings | {n: filled[n] | stated[n] for n in filled})
-        for name in filled:
-            getattr(recipe, name).model_fields_set.intersection_update(stated[name])
-        if settings.get("attention") is None:
-            recipe.model_fields_set.discard("attention")
-        return recipe
+            raise InputError("attention", dump_setting(self.attention), remedy)
+        if task.attention_defaults:
+            attention = self.attention or Attention()
+            vars(self)["attention"] = attention.filled_in(task.attention_defaults)
+        vars(self)["network"] = self.network.filled_in(task.network_defaults)
+        change_paths({"sweep": self.sweep}, self, RelativePath.absolute)
+        self.refuse_sweep()
+        for applies, key, remedy in self.conflicts():
+            if applies:
+                raise InputError(key, dump_setting(reduce(getattr, key.split("."), self)), remedy)
+        return self
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Yield what does not go together, each where those before it do not apply."""
+        network, sampler, attention = self.network, self.sampler, self.attention
+        yield from conflicts_of_chains(sampler)
+        if attention is not None:  # else data or a model tell how many layers there are
+            yield from conflicts_of_attention(attention, self.task, self.learns_attention)
+            refuse_layers(network, len(attention.heads))
+        if self.learns_attention:
+            yield from conflicts_of_learned_heads(network, sampler)
+        yield from conflicts_of_spaces(network, sampler)
+        if self.outside_theory is not None:
+            yield from conflicts_outside_theory(network, sampler, self.outside_theory.setting)
+
+    def refuse_sweep(self) -> None:
+        """Raise InputError for a key that cannot be swept, and for too many points."""
+        for key in self.sweep:
+            if key in type(self).model_fields or key.split(".")[0] in NOT_SWEPT:
+                remedy = "this key cannot be swept; name a setting, as network.widths"
+                raise InputError("sweep", key, remedy)
+        points = math.prod(map(len, self.sweep.values()))
+        if points > MOST_POINTS:
+            remedy = f"a sweep has at most {MOST_POINTS:,} points; give fewer values"
+            raise InputError("sweep", Verbatim(f"{points:,} points"), remedy)
 
     @property
     def learns_attention(self) -> bool:
@@ -236,8 +340,8 @@ class Recipe(NamedRecipe):
         """
         if not self.sweep:
             return [("", self)]
-        grid = itertools.product(*self.sweep.values())
         points = []
+        grid = itertools.product(*self.sweep.values())
         for label, values in zip(point_labels(self.sweep), grid, strict=True):
             settings = self.given()
             del settings["sweep"]
@@ -246,26 +350,8 @@ class Recipe(NamedRecipe):
             points.append((label, type(self)(**settings)))
         return points
 
-    def refuse_conflicts(self) -> None:
-        """Raise InputError for settings that do not go together."""
-        for key in self.sweep:
-            if key in type(self).model_fields or key.split(".")[0] in NOT_SWEPT:
-                remedy = "this key cannot be swept; name a setting, as network.widths"
-                raise InputError("sweep", key, remedy)
-        points = math.prod(map(len, self.sweep.values()))
-        if points > MOST_POINTS:
-            remedy = f"a sweep has at most {MOST_POINTS:,} points; give fewer values"
-            raise InputError("sweep", Verbatim(f"{points:,} points"), remedy)
-        refuse_chains(self.sampler)
-        if self.attention is not None:  # else data or a model tell how many layers there are
-            refuse_attention(self.attention, self.task, self.learns_attention)
-            refuse_layers(self.network, len(self.attention.heads))
-        if self.learns_attention:
-            refuse_learned(self.network, self.sampler)
-        refuse_sampler(self.network, self.sampler, self.outside_theory)
 
-
-class TrainingRecipe(NamedRecipe):
+class TrainingRecipe(AnyRecipe):
     """All settings of a training, defaults included; frozen."""
 
     task: Annotated[
@@ -285,24 +371,19 @@ class TrainingRecipe(NamedRecipe):
         """The floating-point numbers computed with, for the manifest."""
         return {"training": "float32"}
 
-    def refuse_conflicts(self) -> None:
+    @model_validator(mode="after")
+    def refuse_what_does_not_fit(self) -> "TrainingRecipe":
         """Raise InputError for settings that do not go together."""
         _ = self.training.layer_widths  # raises InputError where lists do not fit the layers
         refuse_untrainable(self.training.variants, *self.task.tokens)
-
-
-AnyRecipe = Recipe | TrainingRecipe
-# The kinds of recipe that a reader accepts.
-Kinds = type[NamedRecipe] | UnionType
-
-# --- made from a file, or from nested tables and changes
+        return self
 
 
 def load_recipe(
     path: str | Path,
     overrides: Sequence[str] = (),
     over: Sequence[str] = (),
-    kind: Kinds = Recipe,
+    kind: type[AnyRecipe] = Recipe,
 ) -> Any:
     """Read a recipe, with changes as a command line has them.
 
@@ -311,94 +392,38 @@ def load_recipe(
     over       KEY=V1,V2,…: values that the sweep takes for a key
     kind       Recipe, TrainingRecipe, or AnyRecipe
 
-    Raises InputError as `Recipe.load` does, and for a recipe of another kind.
+    Raises InputError as `Recipe.load` does.
     """
-    changes = [parse_override(override) for override in overrides]
     swept = [parse_over(values) for values in over]
     for key, count in Counter(key for key, _ in swept).items():
         if count > 1:
             raise InputError("--over", key, "give its values once, with commas between them")
-    changes += [(f"sweep.{key}", values) for key, values in swept]
-    return recipe_from_file(Path(path), changes, kind)
+    changes = [*map(parse_override, overrides), *((f"sweep.{key}", v) for key, v in swept)]
+    return kind.load(path, changes)
 
 
-def recipe_from_file(path: Path, changes: Changes, kind: Kinds) -> Any:
-    """The recipe of a file, which has to name it, with changes of dotted keys."""
-    settings = read_toml(path)
-    recipe = recipe_of(settings, folder_of(path), changes, kind)
-    if "name" not in recipe.model_fields_set:
-        raise InputError("name", ABSENT, REQUIRED)
-    return recipe
+def with_changes(settings: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Set dotted keys, which are then no longer swept, and give swept keys their first values.
 
-
-def recipe_of(
-    settings: dict[str, Any], folder: Path, changes: Changes = (), kind: Kinds = Recipe
-) -> Any:
-    """The recipe of nested settings, which are filled in, and of changes of dotted keys.
-
-    Paths are relative to the folder. Raises InputError as `load_recipe` does.
+    What a change says of how chains end takes the place of what was said before.
     """
-    sweep = settings.setdefault("sweep", {})
-    if isinstance(sweep, dict):
-        settings["sweep"] = flattened(sweep)  # its keys may be quoted or not
-    named = list(changes.items() if isinstance(changes, Mapping) else changes)
-    for key, value in named:
-        change(settings, key, plain(value))
-    for key, value in named:
-        choose_end_anew(settings, key, value, [other for other, _ in named])
-    fill_swept(settings)
-    made = kind_of(settings)
-    if not issubclass(made, kind):
-        value, remedy = ABSENT, "this section is required; a recipe without it is for `run`"
-        if made is TrainingRecipe:
-            value, remedy = settings["training"], "this recipe trains a network: `train`"
-        raise InputError("training", value, remedy)
-    make_paths_absolute(settings, folder, sections_of(settings))
-    return (kind if isinstance(kind, type) and issubclass(kind, made) else made)(**settings)
-
-
-def change(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key, which is then no longer swept, or values of the sweep."""
-    sweep = settings["sweep"] if isinstance(settings["sweep"], dict) else {}
-    if key.startswith("sweep.") and isinstance(settings["sweep"], dict):
-        sweep[key.removeprefix("sweep.")] = value
-    else:
-        place(settings, key, value)
-        sweep.pop(key, None)
-
-
-def choose_end_anew(settings: dict[str, Any], key: str, value: Any, named: Sequence[str]) -> None:
-    """Where a change says how chains end, forget the other setting that said so before."""
-    values = value if key.startswith("sweep.") and isinstance(value, list | tuple) else [value]
-    key = key.removeprefix("sweep.")
-    other = f"sampler.{ENDS[key]}" if key in ENDS else ""
-    if other and "draws" not in values and other not in named and f"sweep.{other}" not in named:
-        take_out(settings, other)
-
-
-def fill_swept(settings: dict[str, Any]) -> None:
-    """Give every key of the sweep its first value there: another one is that of no point."""
-    sweep = settings["sweep"]
-    for key, values in sweep.items() if isinstance(sweep, dict) else ():
-        *sections, name = key.split(".")
-        table: Any = settings
-        for section in sections:
-            table = table.setdefault(section, {}) if isinstance(table, dict) else None
-        if isinstance(table, dict) and isinstance(values, list) and values:
-            table[name] = values[0]
-    if sweep == {}:
-        del settings["sweep"]
-
-
-def kind_of(settings: dict[str, Any]) -> type[Recipe | TrainingRecipe]:
-    """The kind of recipe that these settings are."""
-    return TrainingRecipe if "training" in settings else Recipe
-
-
-def sections_of(settings: dict[str, Any]) -> Sections:
-    """The class of every section of such a recipe; None for an unknown kind of task."""
-    kind = kind_of(settings)
-    table = TRAINED if kind is TrainingRecipe else TASKS
-    fields = kind.model_fields.items()
-    sections = {name: section_in(field.annotation) for name, field in fields if name != "name"}
-    return sections | {"task": section_of(settings.get("task"), table)}
+    sweep = changes.pop("sweep", settings.pop("sweep", {}))
+    if not isinstance(sweep, dict):
+        raise InputError("sweep", sweep, TABLE)
+    sweep = flattened(sweep)  # its keys may be quoted or not
+    for key, value in changes.items():
+        if key.endswith("sampler.draws"):
+            take_out(settings, "sampler.until")
+        if key.endswith("sampler.until") and "draws" not in str(value):
+            take_out(settings, "sampler.draws")
+    for key, value in changes.items():
+        if key.startswith("sweep."):
+            sweep[key.removeprefix("sweep.")] = value
+        else:
+            place(settings, key, value)
+            sweep.pop(key, None)
+    for key, values in sweep.items():
+        if isinstance(values, list) and values:
+            place(settings, key, values[0])  # another one is that of no point
+    if sweep:
+        settings["sweep"] = sweep

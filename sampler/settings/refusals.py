@@ -4,7 +4,7 @@ Each check is called once: of the sections when a recipe is made, of layers and 
 numbers are there, of the theory when a command needs one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sampler.attention.layers import Variants, lowest_layers, variants_by_head
 from sampler.attention.variants import AttentionVariant
@@ -24,55 +24,83 @@ from sampler.settings.task_sections import INPUTS, LEARNED, Attention, TaskSetti
 from sampler.settings.types import AUTO
 from theory.size_limits import HESSIAN_COORDINATES
 
-SPACE_OF_EVIDENCE = f'evidence needs space = "{ORDER_PARAMETERS}"'
+# Whether settings do not go together, the one that is refused, and what to do.
+Conflict = tuple[bool, str, str]
 
 
-def of_sampler(sampler: Sampler, key: str, remedy: str) -> InputError:
-    return InputError(f"sampler.{key}", getattr(sampler, key), remedy)
+def conflicts_of_chains(sampler: Sampler) -> Iterator[Conflict]:
+    trusted, counts = sampler.until == "trusted", sampler.algorithm_class.counts
+    remedy = 'until = "trusted" finds the number of draws itself; remove draws, or set max_draws'
+    yield trusted and sampler.draws is not None, "sampler.draws", remedy
+    remedy = 'until = "trusted" needs at least 2 chains; or set draws instead'
+    yield trusted and sampler.chains == 1, "sampler.chains", remedy
+    remedy = f'algorithm = "{sampler.algorithm}" does not have it; remove this setting: '
+    remedy += f"{counts.draws} and {counts.chains} say how many draws it makes"
+    for key in sampler.lacking(sampler.algorithm):
+        yield True, f"sampler.{key}", remedy
 
 
-def refuse_chains(sampler: Sampler) -> None:
-    """Raise InputError for an end that chains cannot have, and for chains where there are none."""
-    if sampler.until == "trusted" and sampler.draws is not None:
-        remedy = 'until = "trusted" finds the number of draws itself; remove draws, or set '
-        raise of_sampler(sampler, "draws", remedy + "max_draws instead")
-    if sampler.until == "trusted" and sampler.chains == 1:
-        remedy = 'until = "trusted" needs at least 2 chains; or set draws instead'
-        raise of_sampler(sampler, "chains", remedy)
-    if lacking := sampler.lacking(sampler.algorithm):
-        counts = sampler.algorithm_class.counts
-        remedy = f'algorithm = "{sampler.algorithm}" does not have it; remove this setting: '
-        remedy += f"{counts.draws} and {counts.chains} say how many draws it makes"
-        raise of_sampler(sampler, lacking[0], remedy)
-
-
-def refuse_attention(attention: Attention, task: TaskSettings, learns: bool) -> None:
-    """Raise InputError unless the heads are of kinds that the task has, and fit their variants."""
-
-    def refused(key: str, value: object, remedy: str) -> InputError:
-        return InputError(f"attention.{key}", value, remedy)
-
+def conflicts_of_attention(
+    attention: Attention, task: TaskSettings, learns: bool
+) -> Iterator[Conflict]:
     if not attention.heads:
-        raise refused("heads", ABSENT, REQUIRED)
-
+        raise InputError("attention.heads", ABSENT, REQUIRED)
     if attention.form is not None:
-        heads = tuple(map(len, attention.heads))
-        variants_of("attention.form", attention.form, heads)
-    learned = attention.learned
-    if learned is not None and learned.rank is not None and learned.form != "low_rank":
-        raise refused("learned.rank", learned.rank, 'rank needs form = "low_rank"')
-    if attention.reads != INPUTS and not learns:
-        remedy = f'heads that are fixed attend to inputs; use "{INPUTS}", or heads of the kind '
-        raise refused("reads", attention.reads, f'{remedy}"{LEARNED}"')
+        variants_of("attention.form", attention.form, [*map(len, attention.heads)])
+    learned, remedy = attention.learned, 'rank needs form = "low_rank"'
+    ranked = learned is not None and learned.rank is not None and learned.form != "low_rank"
+    yield ranked, "attention.learned.rank", remedy
+    remedy = f'heads that are fixed attend to inputs; use "{INPUTS}", or heads of the kind '
+    yield attention.reads != INPUTS and not learns, "attention.reads", f'{remedy}"{LEARNED}"'
     if task.brings_heads:
         return
     for layer, kinds in enumerate(attention.heads):
         for head, kind in enumerate(kinds):
             if kind not in task.head_kinds:
                 remedy = f"this task has heads of the kinds {kinds_of(task.head_kinds)}"
-                raise refused(f"heads[{layer}][{head}]", kind, remedy)
-    if attention.lag is not None and "lag" not in task.head_kinds:
-        raise refused("lag", attention.lag, "remove it: this task has no lag heads")
+                raise InputError(f"attention.heads[{layer}][{head}]", kind, remedy)
+    lags = attention.lag is not None and "lag" not in task.head_kinds
+    yield lags, "attention.lag", "remove it: this task has no lag heads"
+
+
+def conflicts_of_learned_heads(network: Network, sampler: Sampler) -> Iterator[Conflict]:
+    weightless = network.is_infinite and sampler.weight_draws > 0
+    yield weightless, "sampler.weight_draws", "there are no weights at infinite width; use 0"
+    remedy = "needs a single mode, which attention that is sampled does not have; "
+    remedy += 'algorithm = "tempered" computes it in any case'
+    bridged = sampler.evidence and not sampler.algorithm_class.gives_evidence
+    yield bridged, "sampler.evidence", remedy
+    remedy = 'needs the theory of fixed attention to choose by; use "all"'
+    yield sampler.points == "selected", "sampler.points", remedy
+
+
+def conflicts_of_spaces(network: Network, sampler: Sampler) -> Iterator[Conflict]:
+    asked, infinite = sampler.space, network.is_infinite
+    rounded = ORDER_PARAMETERS if sampler.evidence else asked
+    rounded = ATTENTION if infinite else rounded
+    remedy = f'is for the spaces of weights: rounding moves ln p in "{rounded}"; use "float64"'
+    narrow = sampler.precision == SINGLE and rounded != AUTO
+    yield narrow and kind_of(rounded) not in OF_TOKENS, "sampler.precision", remedy
+    remedy = f'needs space = "{ORDER_PARAMETERS}"'
+    yield not sampler.spaces, "sampler.evidence", remedy
+    other = asked != AUTO and (asked == ATTENTION) != infinite
+    remedy = f"has another posterior than a network of {'infinite' if infinite else 'finite'} "
+    remedy += f'widths; use "{ATTENTION if infinite else ORDER_PARAMETERS}"'
+    yield other, "sampler.space", remedy
+
+
+def conflicts_outside_theory(
+    network: Network, sampler: Sampler, setting: str
+) -> Iterator[Conflict]:
+    of = f"a network with {setting}"
+    remedy = f"{of} is sampled by its weights, of which there are none; use a number"
+    yield network.is_infinite, "network.widths", remedy
+    named = sampler.space != AUTO  # else it is the evidence that leaves no space
+    remedy = 'use "hidden_weights" or "weights"' if named else "remove evidence"
+    weightless = not set(OF_TOKENS) & set(map(kind_of, sampler.spaces))
+    yield weightless, "sampler.space", f"{of} has no order parameters; {remedy}"
+    remedy = f'{of} has no theory to choose by; use "all"'
+    yield sampler.points == "selected", "sampler.points", remedy
 
 
 def variants_of(
@@ -85,49 +113,6 @@ def variants_of(
         raise
     except ValueError as problem:
         raise InputError(setting, dump_setting(form), str(problem)) from None
-
-
-def refuse_learned(network: Network, sampler: Sampler) -> None:
-    """Raise InputError for settings that heads whose attention is sampled do not go with."""
-    if network.is_infinite and sampler.weight_draws:
-        raise of_sampler(sampler, "weight_draws", "there are no weights at infinite width; use 0")
-    if sampler.evidence and not sampler.algorithm_class.gives_evidence:
-        remedy = "needs a single mode, which attention that is sampled does not have; "
-        remedy += 'algorithm = "tempered" computes it in any case'
-        raise of_sampler(sampler, "evidence", remedy)
-    if sampler.points == "selected":
-        remedy = 'needs the theory of fixed attention to choose by; use "all"'
-        raise of_sampler(sampler, "points", remedy)
-
-
-def refuse_sampler(network: Network, sampler: Sampler, outside: OutsideTheory | None) -> None:
-    """Raise InputError where no space is left, and for a theory that the network does not have."""
-    asked = ORDER_PARAMETERS if sampler.evidence else sampler.space
-    asked = ATTENTION if network.is_infinite else asked
-    if sampler.precision == SINGLE and asked != AUTO and kind_of(asked) not in OF_TOKENS:
-        remedy = f'is for the spaces of weights: rounding moves ln p in "{asked}"; use "float64"'
-        raise of_sampler(sampler, "precision", remedy)
-    if not sampler.spaces:
-        raise of_sampler(sampler, "evidence", SPACE_OF_EVIDENCE)
-    if network.is_infinite and outside is not None:
-        remedy = f"a network with {outside.setting} is sampled by its weights, of which there are "
-        raise InputError("network.widths", network.widths, f"{remedy}none; use a number")
-    if sampler.space != AUTO and (sampler.space == ATTENTION) != network.is_infinite:
-        allowed = ATTENTION if network.is_infinite else ORDER_PARAMETERS
-        words = "infinite" if network.is_infinite else "finite"
-        remedy = f'has another posterior than a network of {words} widths; use "{allowed}"'
-        raise of_sampler(sampler, "space", remedy)
-    if outside is None:
-        return
-    if not set(OF_TOKENS) & set(map(kind_of, sampler.spaces)):
-        remedy = 'use "hidden_weights" or "weights"'
-        if sampler.space == AUTO:  # the evidence leaves no such space
-            remedy = SPACE_OF_EVIDENCE
-        remedy = f"a network with {outside.setting} has no order parameters; {remedy}"
-        raise of_sampler(sampler, "space", remedy)
-    if sampler.points == "selected":
-        remedy = f'a network with {outside.setting} has no theory to choose by; use "all"'
-        raise of_sampler(sampler, "points", remedy)
 
 
 def refuse_missing_draws(sampler: Sampler, weights: int) -> None:
@@ -185,7 +170,7 @@ def refuse_evidence(sampler: Sampler, coordinates: int) -> None:
             f"needs the Hessian at the mode, too large in {coordinates:,} coordinates "
             f"(limit {HESSIAN_COORDINATES:,}); use false"
         )
-        raise of_sampler(sampler, "evidence", remedy)
+        raise InputError("sampler.evidence", True, remedy)
 
 
 def refuse_untrainable(

@@ -1,6 +1,6 @@
 """The section [sampler]: how the posterior is sampled."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypedDict, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -62,24 +62,12 @@ def registered(table: Registry) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def lacked_by(algorithm: object) -> tuple[str, ...]:
+def lacked_by(algorithm: str) -> tuple[str, ...]:
     """The settings of the sampler that an algorithm does not have."""
-    known = isinstance(algorithm, str) and algorithm in ALGORITHMS
-    return ALGORITHMS[algorithm].lacks if known else ()
+    return () if algorithm == AUTO else ALGORITHMS[algorithm].lacks
 
 
-def draws_or_table(value: object) -> object:
-    """Accept a whole number of at least 4, or a table of them by space, or nothing."""
-    if value is None:
-        return None
-    values = list(value.values()) if isinstance(value, dict) else [value]
-    spaces = set(value) if isinstance(value, dict) else set()
-    if spaces - set(get_args(SpaceName)) or any(type(n) is not int or n < 4 for n in values):
-        raise ValueError(
-            "use a whole number of at least 4, or a table of them by space, "
-            "as in { order_parameters = 4000, weights = 500 }"
-        )
-    return value
+FewestDraws = Annotated[int, Field(strict=True, ge=4)]
 
 
 class Sampler(Section):
@@ -111,9 +99,7 @@ class Sampler(Section):
     until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW] = "trusted"
     """How chains end. "trusted": when their diagnostics pass at two checks in a row; "draws": after
     so many, the default where these are given or there is one chain."""
-    draws: Annotated[
-        int | dict[SpaceName, int] | None, BeforeValidator(draws_or_table), Mark.CHANGES_NO_DRAW
-    ] = None
+    draws: Annotated[FewestDraws | dict[SpaceName, FewestDraws] | None, Mark.CHANGES_NO_DRAW] = None
     """Draws of each chain, or a table of them by space for sweeps over spaces, where a space that
     it leaves out makes 1000; by default until they can be trusted."""
     max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW, Mark.CAN_BE_RAISED] = 20_000
@@ -151,28 +137,22 @@ class Sampler(Section):
     """The points of a sweep that are sampled: all, or of the temperatures only the one that the
     theory predicts to be the most accurate on the validation split."""
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def choose_end(cls, settings: Any, handler: Callable[[Any], "Sampler"]) -> "Sampler":
-        """Fill in how chains end, where only one of `until` and `draws` is given, or none.
+    @model_validator(mode="after")
+    def choose_end(self) -> "Sampler":
+        """Choose how chains end, where only one of `until` and `draws` is given, or none.
 
-        What is filled in does not count as set: where other settings change it is chosen anew.
+        What is chosen does not count as given: where other settings change it is chosen anew.
         """
-        if not isinstance(settings, dict):
-            return handler(settings)
-        named, until = settings.get("draws") is not None, settings.get("until")
-        if until is None:
-            until = "draws" if named or settings.get("chains") == 1 else "trusted"
-        fewest, algorithm = cls.model_fields["repetitions"].default, settings.get("algorithm", AUTO)
-        counted_otherwise = "draws" in lacked_by(algorithm) or (
-            algorithm == AUTO and settings.get("repetitions", fewest) != fewest
+        given, fewest = self.model_fields_set, type(self).model_fields["repetitions"].default
+        if "until" not in given:
+            counted = "draws" in given or self.chains == 1
+            vars(self)["until"] = "draws" if counted else "trusted"
+        counted_otherwise = "draws" in lacked_by(self.algorithm) or (
+            self.algorithm == AUTO and self.repetitions != fewest
         )
-        unnamed = until == "draws" and not named and not counted_otherwise
-        draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
-        section = handler({**settings, "until": until, **draws})
-        given = {key for key, value in settings.items() if value is not None}
-        section.model_fields_set.intersection_update(given)
-        return section
+        if "draws" not in given and self.until == "draws" and not counted_otherwise:
+            vars(self)["draws"] = DEFAULT_DRAWS
+        return self
 
     @property
     def warmup_steps(self) -> int:

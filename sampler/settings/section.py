@@ -5,11 +5,11 @@ Recipe key, Python keyword, help, completion, reference and hash follow from the
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from inspect import Parameter, Signature, cleandoc, signature
 from textwrap import fill, indent
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -17,6 +17,8 @@ from pydantic.fields import FieldInfo
 from sampler.errors import ABSENT, InputError, input_error_in
 
 TASK = "task"
+# The sections of recipes by their place, but for those of tasks, of which there are many.
+TABLES: dict[str, type["Section"]] = {}
 
 
 class Section(BaseModel):
@@ -41,10 +43,15 @@ class Section(BaseModel):
         cls.told = cleandoc(cls.__doc__ or "")
         rows = [f"{key}\n{indent(fill(meaning(cls, key), 92), '    ')}" for key in cls.model_fields]
         cls.__doc__ = "\n\n".join([cls.told, *rows])
-        parameters = [parameter_of(key, field) for key, field in cls.model_fields.items()]
+        parameters = [
+            Parameter(key, Parameter.KEYWORD_ONLY, default=default_of(field))
+            for key, field in cls.model_fields.items()
+        ]
         if cls.__init__ is not Section.__init__:  # it has arguments of its own
             _, *parameters = signature(cls.__init__).parameters.values()
         cls.__signature__ = Signature(parameters)
+        if cls.table not in ("", TASK):
+            TABLES.setdefault(cls.table, cls)
 
     if not TYPE_CHECKING:  # who reads source text sees the fields in its place
 
@@ -55,29 +62,32 @@ class Section(BaseModel):
             except ValidationError as problem:
                 raise error_of(type(self), problem, given) from None
 
+    def filled_in(self, defaults: Mapping[str, Any]) -> "Section":
+        """The section with defaults for what it leaves open; they do not count as given."""
+        filled = self.model_copy()
+        open_keys = defaults.keys() - self.model_fields_set
+        vars(filled).update({key: defaults[key] for key in open_keys})
+        return filled
+
 
 def plain(value: Any) -> Any:
-    """Return a value as TOML has it: paths as text, tuples and arrays as lists, plain numbers."""
+    """Return a value as TOML has it: paths as text, tuples and arrays as lists, plain numbers.
+
+    A key whose value is None is left out.
+    """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple | range):
         return [plain(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def parameter_of(key: str, field: FieldInfo) -> Parameter:
-    """Return a field as a keyword of its section."""
-    default = field.get_default(call_default_factory=True)
-    default = Parameter.empty if field.is_required() else default
-    return Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=field.annotation)
-
-
-def section_in(annotation: Any) -> type[Section] | None:
-    """Return the class of a table within a section, None for any other setting."""
-    members = (annotation, *get_args(annotation))
-    return next((m for m in members if isinstance(m, type) and issubclass(m, Section)), None)
+def default_of(field: FieldInfo) -> Any:
+    """Return the default of a field, as a signature has it."""
+    required = field.is_required()
+    return Parameter.empty if required else field.get_default(call_default_factory=True)
 
 
 def meaning(section: type[BaseModel], key: str) -> str:
@@ -100,30 +110,19 @@ LIKE = 0.7
 REQUIRED = "this key is required; give it a value"
 TABLE = "must be a table of keys and values"
 LIST = "must be a list, as in [1, 2]"
-# Remedies by pydantic's name for the problem; {…} are taken from pydantic's own context.
+# Remedies by pydantic's name for the problem, where its own words are not those of TOML.
 REMEDIES = {
     "missing": REQUIRED,
-    "literal_error": "use {expected}",
-    "greater_than": "must be greater than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "multiple_of": "must be a multiple of {multiple_of}",
-    "finite_number": "must be a finite number",
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
     "bool_type": "use true or false",
     "string_type": 'must be text, as in "name"',
-    "string_too_short": "must not be empty",
     "string_pattern_mismatch": "use letters, digits, '.', '_' and '-' only, none of the last "
     "three in front",
     "tuple_type": LIST,
     "list_type": LIST,
     "dict_type": TABLE,
     "model_type": TABLE,
-    "model_attributes_type": TABLE,
-    "too_short": "must have at least {min_length} entry",
 }
 
 
@@ -132,43 +131,40 @@ def error_of(
 ) -> InputError:
     """Return the InputError of the first problem that pydantic reports of these settings.
 
-    Of a missing key and one that is misspelt in its place it is the latter.
+    Of a missing key and one that is misspelt in its place it is the latter; of a value that fits
+    no member of a union what is wrong innermost.
     """
     original = input_error_in(problem)
     if original is not None:
         return original
-    errors = problem.errors()
-    *inner, missing = errors[0]["loc"] or ("",)
-    unknown = {
-        each["loc"][-1]: each
-        for each in errors
-        if each["type"] == "extra_forbidden" and [*each["loc"][:-1]] == inner
-    }
-    misspelt = get_close_matches(str(missing), unknown, n=1, cutoff=LIKE)
-    error = unknown[misspelt[0]] if misspelt else errors[0]
-    kind, context = error["type"], error.get("ctx", {})
-    key, value = locate(error["loc"], settings, kind)
-    field = ".".join(filter(None, (section.table, key))) or "recipe"
-    if kind == "extra_forbidden":
-        return InputError(field, value, remedy_for_unknown(section, field))
-    remedy = REMEDIES.get(kind)
-    if remedy is None:
-        return InputError(field, value, str(context.get("error") or error["msg"]))
-    return InputError(field, value, remedy.format(**context))
+    errors = [(*locate(error, settings), error) for error in problem.errors()]
+    first, _, _ = errors[0]
+    unknown = {key: value for key, value, error in errors if error["type"] == "extra_forbidden"}
+    misspelt = get_close_matches(first, unknown, n=1, cutoff=LIKE)
+    if misspelt:
+        field = name_of(section, misspelt[0])
+        return InputError(field, unknown[misspelt[0]], remedy_for_unknown(section, field))
+    of_first = (each for each in errors if each[0].startswith(first))
+    key, value, error = max(of_first, key=lambda each: len(each[2]["loc"]))
+    words = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return InputError(name_of(section, key), value, REMEDIES.get(error["type"], words))
 
 
-def locate(
-    location: tuple[int | str, ...], settings: Mapping[str, Any], kind: str
-) -> tuple[str, Any]:
-    """Key and value of pydantic's location, whose names of unions are left out."""
+def name_of(section: type[Section], key: str) -> str:
+    """Return the dotted name of a key of a section."""
+    return ".".join(filter(None, (section.table, key))) or "recipe"
+
+
+def locate(error: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, Any]:
+    """Key and value of what pydantic reports, whose names of unions are left out."""
     key, value = "", settings
-    for step in location:
-        if isinstance(step, int) and isinstance(value, list | tuple) and step < len(value):
+    for step in error["loc"]:
+        if isinstance(step, int) and isinstance(value, list) and step < len(value):
             key, value = f"{key}[{step}]", value[step]
             continue
         if isinstance(value, Mapping) and step in value:
             value = value[step]
-        elif kind == "missing" and step == location[-1]:
+        elif error["type"] == "missing" and step == error["loc"][-1]:
             value = ABSENT
         else:
             continue
@@ -178,28 +174,13 @@ def locate(
 
 def remedy_for_unknown(section: type[Section], field: str) -> str:
     """Say which setting is meant by a key that a section does not have, or all that it has."""
-    every = [*keys_of(section), *(key for other in others(section) for key in keys_of(other))]
-    same_depth = [key for key in every if key.count(".") == field.count(".")]
     table, _, name = field.rpartition(".")
-    beside = [key for key in same_depth if key.rpartition(".")[0] == table]
-    close = get_close_matches(field, beside, n=1, cutoff=LIKE)
-    close = close or [key for key in every if key.rpartition(".")[2] == name]
-    close = close or get_close_matches(field, same_depth, n=1, cutoff=LIKE)
-    if close:
-        return f"this key is unknown; did you mean {close[0]}?"
+    tables = TABLES | {section.table: section}
+    known = [name_of(of, key) for of in tables.values() for key in of.model_fields]
+    beside = [key for key in known if key.rpartition(".")[0] == table]
+    meant = get_close_matches(field, beside, n=1, cutoff=LIKE)
+    meant = meant or [key for key in known if key.rpartition(".")[2] == name]
+    if meant:
+        return f"this key is unknown; did you mean {meant[0]}?"
     names = ", ".join(sorted(key.rpartition(".")[2] for key in beside))
     return f"this key is unknown; {f'known here: {names}' if names else 'remove it'}"
-
-
-def keys_of(section: type[Section]) -> Iterator[str]:
-    """Yield the dotted keys of a section."""
-    table = f"{section.table}." if section.table else ""
-    yield from (f"{table}{key}" for key in section.model_fields)
-
-
-def others(section: type[Section], base: type[Section] = Section) -> Iterator[type[Section]]:
-    """Yield the other sections of recipes that are imported, without those of other tasks."""
-    for other in base.__subclasses__():
-        if other.table not in ("", TASK, section.table):
-            yield other
-        yield from others(section, other)

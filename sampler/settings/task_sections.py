@@ -172,23 +172,15 @@ TASKS: Registry[type[TaskSettings]] = Registry(
 )
 
 
-def section_of(task: Any, table: Registry) -> type[DataSettings] | None:
-    """The class of the settings of a task; None if they have no kind of the table."""
-    load_plugins()
-    kind = task.get("kind") if isinstance(task, Mapping) else None
-    is_in_table = isinstance(kind, str) and kind in table
-    return table[kind].section_for(task) if is_in_table else None
-
-
 def read_section(task: Any, table: Registry) -> Any:
     """Return the section of the settings of a task. Raises InputError for an unknown kind."""
     if not isinstance(task, Mapping):
         return task
-    section = section_of(task, table)
-    if section is None:
-        remedy = f"a {table.kind} is one of {kinds_of(table)}"
-        raise InputError("task.kind", task.get("kind", ABSENT), remedy)
-    return section(**task)
+    load_plugins()
+    kind = task.get("kind", ABSENT)
+    if not isinstance(kind, str) or kind not in table:
+        raise InputError("task.kind", kind, f"a {table.kind} is one of {kinds_of(table)}")
+    return table[kind].section_for(task)(**task)
 
 
 def kinds_of(table: Iterable[str]) -> str:

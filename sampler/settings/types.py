@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from sys import float_info
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 from pydantic_core import core_schema
 
 # Left to the sizes of the problem: `sampler.jobs.method`.
@@ -17,6 +17,10 @@ AUTO = "auto"
 INFINITE = "infinite"
 # Endings of files of images: NumPy's, and those of MNIST, IDX.
 IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
+
+
+# What relative paths start from: while a recipe is read from a file its folder, else where we are.
+FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
 class Mark(Enum):
@@ -43,16 +47,15 @@ class RelativePath:
         return is_text and value.endswith(self.suffixes)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Of what is checked a relative path is one of the working directory."""
-        return core_schema.no_info_after_validator_function(self.here, handler(source))
+        """What is checked is absolute."""
+        return core_schema.no_info_after_validator_function(self.absolute, handler(source))
 
-    def here(self, value: str) -> str:
-        """Return the value, absolute where it is a path of the working directory."""
-        return value if os.path.isabs(value) else self.absolute(value, Path.cwd())
-
-    def absolute(self, value: Any, folder: Path) -> Any:
+    def absolute(self, value: Any) -> Any:
         """Return the value, absolute where it is a path; ~ is a home."""
-        return str((folder / os.path.expanduser(value)).resolve()) if self.is_path(value) else value
+        if not self.is_path(value) or os.path.isabs(value):
+            return value
+        folder = FOLDER.get() or Path.cwd()
+        return str((folder / os.path.expanduser(value)).resolve())
 
     def relative(self, value: Any, folder: Path) -> Any:
         """Return the value, relative to a folder where it is a path.
@@ -105,34 +108,6 @@ def different_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...],
     return kept
 
 
-def listed(value: object) -> list:
-    """The numbers of a list, or a number alone as the only one of them."""
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def count_or_counts(value: object) -> object:
-    """Accept a whole number from 1 to 10⁹, or a list of them."""
-    values = listed(value)
-    if not values or any(type(item) is not int or not 1 <= item <= 10**9 for item in values):
-        raise ValueError("use a whole number from 1 to 10^9, or a list [N_1, …, N_L, N_a] of them")
-    return tuple(value) if isinstance(value, list) else value
-
-
-def counts_or_infinite(value: object) -> object:
-    """Accept what `count_or_counts` does, or "infinite"."""
-    return value if value == INFINITE else count_or_counts(value)
-
-
-def positive_or_positives(value: object) -> object:
-    """Accept a positive finite number, or a list of them."""
-    values = listed(value)
-    if not values or any(
-        type(item) not in (int, float) or not 0 < item <= float_info.max for item in values
-    ):
-        raise ValueError("use a positive number, or a list [σ0², σ1², …, σL², σa²] of them")
-    return tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
-
-
 # --- `strict` refuses true and false, and text, where a number is meant
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -140,6 +115,7 @@ Text = Annotated[str, Field(strict=True, min_length=1), AfterValidator(without_n
 Switch = Annotated[bool, Field(strict=True)]
 
 Count = Annotated[int, Field(strict=True, ge=1)]
+Width = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 CountFromZero = Annotated[int, Field(strict=True, ge=0)]
 Several = Annotated[int, Field(strict=True, ge=2)]
 Even = Annotated[int, Field(strict=True, ge=2, multiple_of=2)]
@@ -155,8 +131,6 @@ Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
 FilePath = Annotated[Text, RelativePath()]
 ImagesOrName = Annotated[Text, RelativePath(IMAGE_FILES)]
 HeadNumbers = Annotated[tuple[tuple[CountFromZero, ...], ...], AfterValidator(different_heads)]
-LayerWidths = Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)]
-WidthsOrInfinite = Annotated[
-    int | tuple[int, ...] | Literal["infinite"], BeforeValidator(counts_or_infinite)
-]
-Variances = Annotated[float | tuple[float, ...], BeforeValidator(positive_or_positives)]
+LayerWidths = Width | Annotated[tuple[Width, ...], Field(min_length=1)]
+WidthsOrInfinite = LayerWidths | Literal["infinite"]
+Variances = Positive | Annotated[tuple[Positive, ...], Field(min_length=1)]

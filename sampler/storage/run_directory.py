@@ -201,12 +201,12 @@ def refuse_foreign(path: Path) -> None:
 
 def refuse_another(directory: RunDirectory, recipe: "AnyRecipe", extended: bool) -> None:
     """Raise InputError for a directory that holds a run of another recipe."""
-    from sampler.settings.recipe import AnyRecipe, load_recipe
+    from sampler.settings.recipe import AnyRecipe
 
     path, remedy = directory.path, None
     if not (path / RECIPE_FILE).is_file():
         return
-    stored = load_recipe(path / RECIPE_FILE, kind=AnyRecipe)
+    stored = AnyRecipe.load(path / RECIPE_FILE)
     if not ask_the_same(stored, recipe, NUMBERS_OF_DRAWS):
         remedy = "holds a run of another recipe; choose another directory"
     elif not extended and not ask_the_same(stored, recipe):

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from sampler.attention.layers import LayerVariants, factored_attention, in_pieces, paired
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
-from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe
+from sampler.settings.recipe import AnyRecipe, TrainingRecipe
 from sampler.storage.archives import DamagedFile, read_archive, write_archive
 from sampler.storage.directory import RECIPE_FILE
 from sampler.storage.files import check_schema
@@ -196,7 +196,7 @@ def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRec
     """The recipe of a model with the paths that its data have now, as its directory has them."""
     if not (directory / RECIPE_FILE).is_file():
         return recipe
-    begun = load_recipe(directory / RECIPE_FILE, kind=AnyRecipe)
+    begun = AnyRecipe.load(directory / RECIPE_FILE)
     return begun if ask_the_same(begun, recipe) else recipe
 
 

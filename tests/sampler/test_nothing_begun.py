@@ -107,7 +107,7 @@ CASES = [
     tiny("sampler.space=wieghts", "sampler.space", "'wieghts'"),
     tiny("attention.heads=[['god']]", "attention.heads[0][0]", "'god'"),
     tiny("attention.form={kind='sofmax'}", "attention.form", "{'kind': 'sofmax'}"),
-    tiny("network.variances=[1, 1, 1, nan]", "network.variances", "[1, 1, 1, nan]"),
+    tiny("network.variances=[1, 1, 1, nan]", "network.variances[3]", "nan"),
     tiny("network.readout=median", "network.readout", "'median'"),
     tiny("task.features=5", "task.features", "5"),
     tiny("posterior=1", "posterior", "1"),

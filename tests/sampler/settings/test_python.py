@@ -139,7 +139,7 @@ def test_keywords_of_sample_are_the_fields_of_the_sampler():
             return bare(inner[0])
         if origin in (Union, UnionType):
             return frozenset(map(bare, inner))
-        return ("table", *inner) if origin in (dict, Mapping) else hint
+        return ("table", *map(bare, inner)) if origin in (dict, Mapping) else hint
 
     assert {key: bare(hint) for key, hint in stated.items()} == {
         key: bare(field.annotation) for key, field in fields.items()

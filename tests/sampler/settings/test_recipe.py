@@ -8,11 +8,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.settings.recipe import AnyRecipe, load_recipe, sections_of
-from sampler.settings.section import meaning
+from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
+from sampler.settings.section import TABLES, meaning
 from sampler.settings.task_sections import TASKS
 from sampler.settings.toml import toml_text
-from sampler.settings.training import TRAINED
+from sampler.settings.training import TRAINED, Training
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "runs").glob("*.toml"))
@@ -162,9 +162,7 @@ def test_draws_may_differ_by_space(write):
 
 
 def test_every_setting_has_a_meaning():
-    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
-    trainings = [sections_of({"task": {"kind": kind}, "training": {}}) for kind in TRAINED]
-    for sections in (*runs, *trainings):
-        for section in sections.values():
-            for key in section.model_fields if section else ():
-                assert meaning(section, key) or key == "kind", (section, key)
+    tasks = [*TASKS.values(), TASKS["time_series"].section_for({"folder": ""}), *TRAINED.values()]
+    for section in (Recipe, TrainingRecipe, Training, *TABLES.values(), *tasks):
+        for key in section.model_fields:
+            assert meaning(section, key) or key == "kind", (section, key)
