@@ -172,10 +172,9 @@ class AttentionEstimator(BaseEstimator):
         attended, _ = self._read(X)
         if attended.shape[1:] != self.shape_in_:
             raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
-        known = data_of(self.recipe_)
         starts = range(0, len(attended), EXAMPLES_AT_ONCE)
         with jax_settings():
-            problem = known.problem(self.recipe_, known.fitted(self.recipe_))
+            problem = data_of(self.recipe_).problem(self.recipe_)
             parts = [attended[start : start + EXAMPLES_AT_ONCE] for start in starts]
             return xr.concat([self._predict(problem, part) for part in parts], "example")
 

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from sampler.api.recipes import (
     RecipeOrPath,
-    as_a_command,
+    carried_out,
     data_of,
     doubts_of_draws,
     doubts_of_theory,
     recipe_of_one,
     warn_of,
-    with_directory,
 )
 from sampler.errors import InputError, ReliabilityWarning
-from sampler.jobs.plan import make_plan, plan_with_data
+from sampler.jobs.plan import plan_with_data
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
 from sampler.settings.refusals import refuse_without_theory
@@ -51,15 +50,14 @@ def solve(recipe: RecipeOrPath) -> "xr.Dataset":
 
 def solved(recipe: Recipe) -> "xr.Dataset":
     """Solve the theory, for a caller who looks at whether it converged."""
-    known = data_of(recipe)
-    data = known.fitted(recipe)
     if not recipe.is_solved:
         refuse_without_theory(recipe.outside_theory, recipe.learns_attention, "use `sample`")
+    data = data_of(recipe)
     plan_with_data("solve", recipe, None, data)
     with jax_settings():
         from sampler.jobs.stages import solve_problem
 
-        table = solve_problem(known.problem(recipe, data), recipe)
+        table = solve_problem(data.problem(recipe), recipe)
     return table.assign_attrs(schema_version=SCHEMA_VERSION)
 
 
@@ -89,14 +87,12 @@ def sample(
 
 def drawn(recipe: Recipe, progress: bool) -> "xr.DataTree":
     """Draw from the posterior, for a caller who judges the draws."""
-    known = data_of(recipe)
-    data = known.fitted(recipe)
+    data = data_of(recipe)
     plan = plan_with_data("sample", recipe, None, data)
     with jax_settings():
         from sampler.jobs.draw import draw_posterior
 
-        problem = known.problem(recipe, data)
-        draws = draw_posterior(problem, plan.recipe.sampler, show=progress)
+        draws = draw_posterior(data.problem(recipe), plan.recipe.sampler, show=progress)
     draws.attrs["schema_version"] = SCHEMA_VERSION
     return draws
 
@@ -104,15 +100,9 @@ def drawn(recipe: Recipe, progress: bool) -> "xr.DataTree":
 def stored_draws(recipe: Recipe, out: str | PathLike[str], progress: bool) -> "xr.DataTree":
     """Draw into a directory, or go on there, and read what it keeps."""
     from sampler.jobs.run import start_run
-
-    chosen, directory = with_directory(recipe, out)
-    with as_a_command(progress) as interruption:
-        plan = make_plan("sample", chosen, directory)
-        start_run(plan, interruption)
-    warn_of(plan.task.concerns)
     from sampler.storage.result_files import read_draws
 
-    return read_draws(plan.directory)
+    return read_draws(carried_out("sample", recipe, out, start_run, progress=progress))
 
 
 def compare(
@@ -168,10 +158,8 @@ def make_problem(recipe: RecipeOrPath) -> "AnyProblem":
     the test set; `predictions_at(U_1)` says what follows from an order parameter.
     """
     chosen = recipe_of_one(recipe)
-    known = data_of(chosen)
-    data = known.fitted(chosen)
     with jax_settings():
-        return known.problem(chosen, data)
+        return data_of(chosen).problem(chosen)
 
 
 def teacher_of(recipe: RecipeOrPath) -> "xr.Dataset":
@@ -183,12 +171,12 @@ def teacher_of(recipe: RecipeOrPath) -> "xr.Dataset":
     there is such a split, `predictor_validation`.
     """
     chosen = recipe_of_one(recipe)
-    known = data_of(chosen)
-    data = known.fitted(chosen)
-    if data.teacher is None:
+    data = data_of(chosen)
+    teacher = data.fitted(chosen).teacher
+    if teacher is None:
         raise InputError("task.labels", chosen.task.labels, 'no teacher without labels = "teacher"')
     with jax_settings():
         from sampler.analysis.teacher_table import teacher_table
 
-        table = teacher_table(data.teacher, known.problem(chosen, data))
+        table = teacher_table(teacher, data.problem(chosen))
     return table.assign_attrs(schema_version=SCHEMA_VERSION)

@@ -10,9 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.recipes import KnownData, data_of, recipe_of_one
+from sampler.api.recipes import data_of, recipe_of_one
 from sampler.api.runs import Run
-from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.jobs.memory import FLOAT, Part
 from sampler.jobs.plan import plan_with_data
@@ -37,14 +36,15 @@ def numpyro_model(
     from sampler.posterior.exported import require_settings
 
     require_settings()
-    chosen, known, data = in_space(recipe, space)
-    more = []
+    chosen = in_space(recipe, space)
+    data, more = data_of(chosen), []
     if chosen.has_theory:
-        size = FLOAT * data.train.examples * math.prod(data.heads) * data.channels
+        task = data.fitted(chosen)
+        size = FLOAT * task.train.examples * math.prod(task.heads) * task.channels
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"
         more.append(Part("attended inputs of all examples", size, remedy, 3))
     plan_with_data("solve", chosen, None, data, more=more)
-    return known.problem(chosen, data).numpyro_model(space, tuple(sites))
+    return data.problem(chosen).numpyro_model(space, tuple(sites))
 
 
 def log_density(recipe: Recipe, space: str) -> "FlatDensity":
@@ -52,13 +52,14 @@ def log_density(recipe: Recipe, space: str) -> "FlatDensity":
     from sampler.posterior.exported import require_settings
 
     require_settings()
-    chosen, known, data = in_space(recipe, space)
+    chosen = in_space(recipe, space)
+    data = data_of(chosen)
     plan_with_data("solve", chosen, None, data)
-    return known.problem(chosen, data).flat_density(space)
+    return data.problem(chosen).flat_density(space)
 
 
-def in_space(recipe: Recipe, space: str) -> tuple[Recipe, KnownData, Task]:
-    """The recipe, without what it says of theory and sampling, in this space, and its data.
+def in_space(recipe: Recipe, space: str) -> Recipe:
+    """The recipe, without what it says of theory and sampling, in this space.
 
     Raises InputError where it samples a space with priors of its own, and not this one.
     """
@@ -68,9 +69,7 @@ def in_space(recipe: Recipe, space: str) -> tuple[Recipe, KnownData, Task]:
         remedy = f'the recipe samples "{named}", which has priors of its own; ask for that space'
         raise InputError("space", space, remedy)
     given = one.model_fields_set & {"name", "task", "attention", "network", "posterior"}
-    chosen = Recipe(**{name: getattr(one, name) for name in given}, sampler={"space": space})
-    known = data_of(chosen)
-    return chosen, known, known.fitted(chosen)
+    return Recipe(**{name: getattr(one, name) for name in given}, sampler={"space": space})
 
 
 def weighted_draws(

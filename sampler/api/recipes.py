@@ -3,32 +3,29 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.data.make import make_data
-from sampler.data.task import Task
-from sampler.errors import DataWarning, InputError
+from sampler.errors import DataWarning, ExitCode, InputError
+from sampler.jobs.plan import Plan, SharedData, data_key, make_plan
 from sampler.settings.identity import path_marks
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import default_directory
-from sampler.teacher import fit_labelled_task
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from sampler.jobs.interruption import Interruption
-    from sampler.problem import AnyProblem
-    from theory import Triangle
 
 # A recipe, or the path of a TOML file.
 RecipeOrPath = Recipe | str | os.PathLike[str]
 # Data of so many tasks are held, those that were asked for last.
 MOST_KNOWN = 2
+# What follows from them for other networks is made again after so many.
+MOST_MADE = 16
 
 
 def recipe_from(source: RecipeOrPath) -> Recipe:
@@ -52,49 +49,21 @@ def recipe_of_one(source: RecipeOrPath) -> Recipe:
 # --- their data
 
 
-@dataclass(frozen=True)
-class KnownData:
-    """The data of a task with its attention.
-
-    folded  rows that stand for the training examples, once they were needed, by the settings that
-            they follow from
-    """
-
-    data: Task
-    folded: "dict[str, Triangle]" = field(default_factory=dict)
-
-    def fitted(self, recipe: Recipe) -> Task:
-        """The data with the heads that a network keeps; InputError where they do not fit."""
-        return fit_labelled_task(self.data, recipe)
-
-    def problem(self, recipe: Recipe, fitted: Task) -> "AnyProblem":
-        """The problem of theory and samplers; examples are folded once for all networks."""
-        from sampler.problem import build_problem, fold_training, is_folded
-
-        if not is_folded(recipe, fitted):
-            return build_problem(recipe, fitted)
-        network = recipe.network
-        key = repr((network.readout, network.heads, network.hypernetwork))
-        if recipe.task.labels == "teacher":  # which is the network itself
-            key = repr((network, recipe.posterior))
-        if key not in self.folded:
-            *_, self.folded[key] = fold_training(recipe, fitted)
-        return build_problem(recipe, fitted, self.folded[key])
+KNOWN: dict[tuple, SharedData] = {}
 
 
-KNOWN: dict[tuple, KnownData] = {}
-
-
-def data_of(recipe: Recipe) -> KnownData:
+def data_of(recipe: Recipe) -> SharedData:
     """The data of a recipe, which are made once; a warning says what is doubtful about them.
 
     Raises InputError where they cannot be used.
     """
-    key = recipe.model_dump_json(include={"task", "attention"}), *states_of_files(recipe)
+    key = data_key(recipe), *states_of_files(recipe)
     known = KNOWN.pop(key, None)
     if known is None:
-        known = KnownData(make_data(recipe))
+        known = SharedData.of(recipe)
         warn_of(known.data.concerns)
+    if len(known.made) > MOST_MADE:
+        known.made.clear()
     KNOWN[key] = known
     for oldest in list(KNOWN)[:-MOST_KNOWN]:
         KNOWN.pop(oldest, None)
@@ -144,7 +113,7 @@ def doubts_of_draws(draws: "xr.DataTree") -> list[str]:
     return [] if diagnostics.passed else [str(trust_verdict(diagnostics))]
 
 
-# --- directories
+# --- commands
 
 
 def with_directory(recipe: Recipe, out: Any) -> tuple[Recipe, Path]:
@@ -173,3 +142,23 @@ def as_a_command(progress: bool) -> "Iterator[Interruption]":
             yield stack.enter_context(listening())
         except InputError as problem:
             raise problem.about(problem.field.removeprefix("--")) from None
+
+
+def carried_out(
+    command: str,
+    recipe: Recipe,
+    out: Any,
+    start: "Callable[[Plan, Interruption], ExitCode]",
+    figures: bool = True,
+    progress: bool = True,
+) -> Path:
+    """Plan a command and start it; the directory of its results.
+
+    Warns of what is doubtful about the data.
+    """
+    chosen, directory = with_directory(recipe, out)
+    with as_a_command(progress) as interruption:
+        plan = make_plan(command, chosen, directory.resolve(), figures)
+        start(plan, interruption)
+    warn_of(plan.task.concerns)
+    return plan.directory

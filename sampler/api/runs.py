@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sampler.api.recipes import (
     RecipeOrPath,
-    as_a_command,
+    carried_out,
     doubts_of_theory,
     recipe_from,
     warn_of,
-    with_directory,
 )
 from sampler.errors import ABSENT, InputError, ReliabilityWarning, Verbatim
 from sampler.settings.recipe import Recipe
@@ -243,18 +242,13 @@ def run(
     task in memory are kept in the directory. Raises InputError for what cannot be used. A
     `ReliabilityWarning` says where diagnostics fail, or a saddle point did not converge.
     """
-    from sampler.jobs.plan import make_plan
     from sampler.jobs.run import start_run
 
-    chosen, directory = with_directory(recipe_from(recipe), out)
+    chosen = recipe_from(recipe)
     if chosen.sweep:
         remedy = "this recipe has a grid of points: use sampler.sweep"
         raise InputError("sweep", chosen.sweep, remedy)
-    with as_a_command(progress) as interruption:
-        plan = make_plan("run", chosen, directory, figures)
-        start_run(plan, interruption)
-    warn_of(plan.task.concerns)
-    done = Run(plan.directory)
+    done = Run(carried_out("run", chosen, out, start_run, figures, progress))
     doubts = doubts_of_theory(done.theory)
     doubts += [str(done.reliability)] if done.trusted is False else []
     warn_of(doubts, ReliabilityWarning)
@@ -286,7 +280,6 @@ def sweep(
     are. Raises InputError for what cannot be used. A `ReliabilityWarning` names the points whose
     diagnostics fail or whose saddle point did not converge.
     """
-    from sampler.jobs.plan import make_plan
     from sampler.jobs.sweep import start_sweep
 
     grid = recipe_from(recipe)
@@ -295,12 +288,8 @@ def sweep(
     if not grid.sweep:
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
-    chosen, directory = with_directory(grid, out)
-    with as_a_command(progress) as interruption:
-        plan = make_plan("run", chosen, directory.resolve(), figures)
-        start_sweep(plan, interruption, workers, scheduler)
-    warn_of(plan.task.concerns)
-    done = Sweep(plan.directory)
+    start = partial(start_sweep, workers=workers, scheduler=scheduler)
+    done = Sweep(carried_out("run", grid, out, start, figures, progress))
     doubts = [
         f"{label}: {doubt}"
         for label, point in done.points.items()

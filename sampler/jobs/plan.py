@@ -3,12 +3,12 @@
 Every refusal happens while a plan is made: nothing is computed by then, and no directory is there.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sampler.data.make import fit_task, make_data
 from sampler.data.task import Task
@@ -42,6 +42,9 @@ from sampler.storage.fingerprint import determining
 from sampler.storage.manifest import read_manifest
 from sampler.storage.run_directory import refuse_differences
 from sampler.teacher import with_teacher
+
+if TYPE_CHECKING:
+    from sampler.problem import AnyProblem
 
 # The files that a stage leaves behind.
 FILES = {
@@ -154,7 +157,7 @@ def make_plan(
     for _, asked in grid:
         require_memory(parts_before_data(asked.task))
     if not recipe.sweep:
-        plan = plan_with_data(command, recipe, directory, *SharedData.of(recipe).fitted(recipe))
+        plan = plan_with_data(command, recipe, directory, SharedData.of(recipe))
         return replace(plan, figures=figures)
     planned: dict[str, Plan] = {}
     whole: Plan | None = None
@@ -163,7 +166,7 @@ def make_plan(
         data = SharedData.of(members[0][1])
         for label, asked in members:
             folder = None if directory is None else point_directory(directory, label)
-            point = plan_with_data(command, asked, folder, *data.fitted(asked))
+            point = plan_with_data(command, asked, folder, data)
             if folder is not None:
                 # Raises InputError where it was begun with other settings, data or versions; what
                 # has none yet needs no checksum of its data.
@@ -180,32 +183,51 @@ def make_plan(
 
 @dataclass(frozen=True)
 class SharedData:
-    """Data of one or several recipes, each with the heads that its network keeps.
+    """Data of one or several recipes, and what follows from them, made once.
 
-    key    what decides which data they are
-    known  data with their heads, and their leading eigenvalue, by what decides these
+    key   what decides which data they are
+    made  the data with the heads of a network, their leading eigenvalue, and the rows that stand
+          for many training examples, by name and what decides these
     """
 
     key: str
     data: Task
-    known: dict[tuple, tuple[Task, float | None]] = field(default_factory=dict)
+    made: dict[tuple, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, recipe: Recipe) -> "SharedData":
         """Those that a recipe asks for, made."""
         return cls(data_key(recipe), make_data(recipe))
 
-    def fitted(self, recipe: Recipe) -> tuple[Task, float | None]:
-        """The data for a recipe, and their leading eigenvalue; InputError where they do not fit."""
+    def fitted(self, recipe: Recipe) -> Task:
+        """The data for a recipe; InputError where its network does not fit them."""
+        task = fit_task(self.data, recipe)
+        return self.once("task", recipe, lambda: with_teacher(task, recipe))
+
+    def eigenvalue(self, recipe: Recipe) -> float | None:
+        """Their `leading_eigenvalue` for a recipe."""
+        task = self.fitted(recipe)
+        return self.once("eigenvalue", recipe, lambda: leading_eigenvalue(task, recipe))
+
+    def problem(self, recipe: Recipe) -> "AnyProblem":
+        """The problem of theory and samplers, for which JAX is imported."""
+        from sampler.problem import build_problem, fold_training, is_folded
+
+        task, rows = self.fitted(recipe), None
+        if is_folded(recipe, task):
+            rows = self.once("rows", recipe, lambda: deque(fold_training(recipe, task), 1)[0])
+        return build_problem(recipe, task, rows)
+
+    def once(self, name: str, recipe: Recipe, make: Callable[[], Any]) -> Any:
+        """What was made before for a network with the same heads, or is made now."""
         network, teacher = recipe.network, None
         if recipe.task.labels == "teacher":  # which is the network itself
             teacher = recipe.model_dump_json(include={"network", "posterior"})
-        key = network.heads, network.hypernetwork, network.readout, recipe.has_theory, teacher
-        task = fit_task(self.data, recipe)
-        if key not in self.known:
-            task = with_teacher(task, recipe)
-            self.known[key] = task, leading_eigenvalue(task, recipe)
-        return self.known[key]
+        of_heads = network.heads, network.hypernetwork, network.readout
+        key = name, *of_heads, recipe.has_theory, teacher
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
 
 
 def points_by_data(grid: Sequence[tuple[str, Recipe]]) -> list[list[tuple[str, Recipe]]]:
@@ -225,18 +247,15 @@ def plan_with_data(
     command: str,
     recipe: Recipe,
     directory: Path | None,
-    task: Task,
-    eigenvalue: float | None = None,
+    data: SharedData,
     more: Sequence[Part] = (),
 ) -> Plan:
     """Plan one run with its data, and refuse what exceeds the memory.
 
-    eigenvalue  `leading_eigenvalue` of the data, computed where it is needed and not given
-    more        arrays that are held beside those of the command
+    more  arrays that are held beside those of the command
     """
-    method, filled, sampled = None, recipe, command != "solve"
-    if eigenvalue is None and sampled:
-        eigenvalue = leading_eigenvalue(task, recipe)
+    method, filled, sampled, task = None, recipe, command != "solve", data.fitted(recipe)
+    eigenvalue = data.eigenvalue(recipe) if sampled else None
     sizes = Sizes.of(recipe, task, eigenvalue)
     refuse_infinite_kernel(recipe, task, sizes.architecture)
     if sampled:

@@ -190,8 +190,7 @@ class PointPlans:
         if self._data is None or self._data.key != data_key(asked):
             self._data = None  # or there would be two of them for a while
             self._data = SharedData.of(asked)
-        fitted = self._data.fitted(asked)
-        plan = plan_with_data(self.assignment.command, asked, self.folder(point), *fitted)
+        plan = plan_with_data(self.assignment.command, asked, self.folder(point), self._data)
         of_sweep = {"sampling": self.assignment.sampling, "figures": self.assignment.figures}
         return replace(plan, label=label, **of_sweep)
 

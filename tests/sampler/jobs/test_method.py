@@ -8,7 +8,7 @@ import pytest
 from sampler.analysis.results import RunResults
 from sampler.data.split import Split, attended_by_numpy
 from sampler.jobs.method import NAMED, SamplingMethod, ranked, warmup_of
-from sampler.jobs.plan import plan_with_data
+from sampler.jobs.plan import SharedData, plan_with_data
 from sampler.jobs.sizes import Sizes, leading_eigenvalue
 from sampler.problem import build_problem
 from sampler.settings.sampler import DEFAULT_WARMUP
@@ -28,7 +28,7 @@ def load(tmp_path_factory):
 
 def choose(recipe, task) -> SamplingMethod:
     """Space and algorithm of a recipe with its data."""
-    return plan_with_data("run", recipe, None, task).method
+    return plan_with_data("run", recipe, None, SharedData("", task)).method
 
 
 def test_what_the_recipe_names_is_taken(load):
@@ -83,7 +83,7 @@ def test_warmup_is_as_long_as_space_and_algorithm_need(load):
     open_one = recipe.model_copy(
         update={"sampler": recipe.sampler.model_copy(update={"warmup": None})}
     )
-    plan = plan_with_data("run", open_one, None, task)
+    plan = plan_with_data("run", open_one, None, SharedData("", task))
     assert plan.method.warmup == plan.recipe.sampler.warmup_steps == expected
     assert choose(recipe, task).warmup == 4, "the recipe's own"
     # A run that was begun keeps to what it began with.
