@@ -18,6 +18,8 @@ from sampler.settings.types import (
 )
 from theory.architecture import Architecture, Values
 
+FORM_OF_WIDTHS = "[N_1, …, N_L, N_a]"
+
 
 class Mlp(Section):
     """The layers between attention layers: W_2 φ(W_1 z/√N)/√M for each token."""
@@ -84,7 +86,8 @@ class Network(Section):
 
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
-        return by_attention_layer("network.hypernetwork", self.hypernetwork, attention_layers)
+        form = "[true, false, …]"
+        return by_layer("network.hypernetwork", self.hypernetwork, attention_layers, form)
 
     def layers(self, attention_layers: int) -> int:
         """L, the layers of value weights: two for each hypernetwork."""
@@ -109,12 +112,12 @@ class Network(Section):
         """
         if self.is_infinite:
             return (1,) * (layers + 1)
-        return by_layer("network.widths", self.widths, layers)
+        return by_layer("network.widths", self.widths, layers + 1, FORM_OF_WIDTHS)
 
     def layer_variances(self, layers: int) -> tuple[float, ...]:
         """Prior variances (σ0², σ1², …, σL², σa²); InputError if the list does not fit."""
         form = "[σ0², σ1², …, σL², σa²]"
-        return by_layer("network.variances", self.variances, layers, 2, form)
+        return by_layer("network.variances", self.variances, layers + 2, form)
 
     def architecture(self, heads: tuple[int, ...], channels: int, outputs: int) -> Architecture:
         """The network on a task of these sizes: widths and prior variances of every layer."""
@@ -163,31 +166,14 @@ class Theory(Section):
     the heads that the network itself keeps."""
 
 
-def by_layer(
-    setting: str,
-    value: object,
-    layers: int,
-    further: int = 1,
-    form: str = "[N_1, …, N_L, N_a]",
-) -> tuple:
-    """Return one value for every layer of values and so many further ones, or the list of them.
+def by_layer(setting: str, value: Any, length: int, form: str) -> tuple:
+    """Return one value for every layer, or the list of them.
 
     Raises InputError if the list has another length.
     """
-    length = layers + further
     if not isinstance(value, tuple):
         return (value,) * length
     if len(value) != length:
-        remedy = f"give one number or a list {form} of {length} numbers, for {layers} layers of "
-        raise InputError(setting, list(value), f"{remedy}values")
-    return value
-
-
-def by_attention_layer(setting: str, value: bool | tuple, layers: int) -> tuple[bool, ...]:
-    """A switch for all layers of attention, or one for each, as a list; InputError if none fits."""
-    if isinstance(value, bool):
-        return (value,) * layers
-    if len(value) != layers:
-        remedy = f"give true, false, or a list of {layers}, one per layer of attention"
+        remedy = f"give one value, or a list {form} of {length} values for the layers of attention"
         raise InputError(setting, list(value), remedy)
     return value

@@ -52,7 +52,7 @@ def short_label(settings: Mapping[str, Any]) -> str:
     Where that is too long it is the longest of them that is cut: points still differ by the others.
     """
     words = [
-        (key == FORM and name_of_form(value)) or setting_text(key.rpartition(".")[2], value)
+        name_of_form(value) if key == FORM else setting_text(key.rpartition(".")[2], value)
         for key, value in settings.items()
     ]
     excess = len(", ".join(words)) - LONGEST_LABEL
@@ -63,23 +63,19 @@ def short_label(settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def name_of_form(form: Any) -> str | None:
-    """Return a short name of the value of `attention.form`: kinds of variants and their settings.
-
-    None for a value of another form.
-    """
-    variants = variants_in(form)
-    if not variants or not all(isinstance(item, dict) and "kind" in item for item in variants):
-        return None
-    values: dict[str, dict[str, None]] = {"kind": {}}
-    for variant in variants:
+def name_of_form(form: Any) -> str:
+    """Return a short name of attention variants: their kinds, and the values of their settings."""
+    values: dict[str, dict[str, None]] = {}
+    for variant in variants_in(form):
         for key, value in variant.items():
             values.setdefault(key, {})[str(value).replace("_", " ")] = None
-    kinds = values.pop("kind")
-    return "; ".join([" and ".join(kinds), *(f"{key} {', '.join(v)}" for key, v in values.items())])
+    kinds = " and ".join(values.pop("kind"))
+    return "; ".join(
+        [kinds, *(f"{key} {', '.join(different)}" for key, different in values.items())]
+    )
 
 
-def variants_in(variants: Any) -> list:
+def variants_in(variants: Any) -> list[dict[str, Any]]:
     """Return variants out of lists by layer and by head."""
     if isinstance(variants, list | tuple):
         return [variant for inner in variants for variant in variants_in(inner)]

@@ -314,18 +314,6 @@ class Recipe(AnyRecipe):
         return self.has_theory or self.has_value_theories
 
     @property
-    def seeds(self) -> dict:
-        """Every seed, for the manifest."""
-        return {
-            "task": self.task.seeds(), "theory": self.theory.seed, "sampler": self.sampler.seed,
-        }  # fmt: skip
-
-    @property
-    def precision(self) -> dict:
-        """The floating-point numbers computed with, for the manifest."""
-        return {"theory": "float64", "sampler": self.sampler.precision}
-
-    @property
     def left_open(self) -> tuple[str, ...]:
         """Keys of a sweep that each of its points fills in by its other settings."""
         if not any(key in ENDS_BY for key in self.sweep):
@@ -360,16 +348,6 @@ class TrainingRecipe(AnyRecipe):
     """The examples that the network is trained on."""
     training: Training = Training()
     """Network, loss and steps."""
-
-    @property
-    def seeds(self) -> dict:
-        """Every seed, for the manifest."""
-        return {"task": self.task.seeds(), "training": self.training.seed}
-
-    @property
-    def precision(self) -> dict:
-        """The floating-point numbers computed with, for the manifest."""
-        return {"training": "float32"}
 
     @model_validator(mode="after")
     def refuse_what_does_not_fit(self) -> "TrainingRecipe":

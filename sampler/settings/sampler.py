@@ -55,8 +55,7 @@ def registered(table: Registry) -> BeforeValidator:
 
     def check(value: object) -> object:
         if value != AUTO and value not in table:
-            *others, last = (f"'{name}'" for name in (AUTO, *table))
-            raise ValueError(f"use {', '.join(others)} or {last}")
+            raise ValueError(f"use one of {', '.join(map(repr, (AUTO, *table)))}")
         return value
 
     return BeforeValidator(check)

@@ -56,11 +56,13 @@ class Section(BaseModel):
     if not TYPE_CHECKING:  # who reads source text sees the fields in its place
 
         def __init__(self, /, **settings: Any) -> None:
-            given = plain(settings)
+            given, error = plain(settings), None
             try:
                 super().__init__(**given)
             except ValidationError as problem:
-                raise error_of(type(self), problem, given) from None
+                error = error_of(type(self), problem, given)
+            if error is not None:  # raised here, as its context would hold it: it can be pickled
+                raise error
 
     def filled_in(self, defaults: Mapping[str, Any]) -> "Section":
         """The section with defaults for what it leaves open; they do not count as given."""

@@ -92,10 +92,6 @@ class DataSettings(Section):
         """Keep `kind`, which tells data apart, where defaults are left out."""
         return {"kind": self.kind, **handler(self)}
 
-    def seeds(self) -> dict[str, int]:
-        """Every seed, for the manifest."""
-        return {key: value for key, value in self if key.endswith("seed")}
-
     def kept_in(self, directory: Path) -> "TaskSettings":
         """The same data; what no file has is then one in the directory of the results."""
         return self
@@ -185,4 +181,4 @@ def read_section(task: Any, table: Registry) -> Any:
 
 def kinds_of(table: Iterable[str]) -> str:
     """Return the kinds of a table in quotation marks."""
-    return ", ".join(f"'{kind}'" for kind in table)
+    return ", ".join(map(repr, table))

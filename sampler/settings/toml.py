@@ -154,25 +154,19 @@ def comparable(value: Any) -> Any:
 
 def parse_override(override: str) -> tuple[str, Any]:
     """Key and value of KEY=VALUE, as `--set` takes it."""
-    key, values = parse_setting("--set", override, "KEY=VALUE, as in network.widths=100")
+    key, values = parse_over(override, "--set", "KEY=VALUE, as in network.widths=100")
     if len(values) != 1:
         raise InputError(f"--set {key}", override.partition("=")[2], "give one TOML value")
     return key, values[0]
 
 
-def parse_over(over: str) -> tuple[str, list[Any]]:
+def parse_over(
+    over: str, option: str = "--over", form: str = "KEY=V1,V2, as in network.widths=10,100"
+) -> tuple[str, list[Any]]:
     """Key and values of KEY=V1,V2,…, as `--over` takes it; ranges are written out."""
-    key, values = parse_setting("--over", over, "KEY=V1,V2, as in network.widths=10,100")
-    if not values:
-        raise InputError(f"--over {key}", "", "is empty; give at least one value")
-    return key, values
-
-
-def parse_setting(option: str, setting: str, form: str) -> tuple[str, list[Any]]:
-    """Key and values of KEY=V1,V2,… as a command line has them; InputError where it has none."""
-    key, equals, text = (part.strip() for part in setting.partition("="))
-    if not equals or not DOTTED_KEY.fullmatch(key):
-        raise InputError(option, setting, f"use {form}")
+    key, equals, text = (part.strip() for part in over.partition("="))
+    if not equals or not text or not DOTTED_KEY.fullmatch(key):
+        raise InputError(option, over, f"use {form}")
     option = f"{option} {key}"
 
     def as_toml(part: re.Match) -> str:
@@ -182,10 +176,9 @@ def parse_setting(option: str, setting: str, form: str) -> tuple[str, list[Any]]
         return json.dumps(part["word"]) if is_word else part[0]
 
     try:
-        parsed = tomllib.loads(f"values = [{PARTS.sub(as_toml, text)}]")
+        return key, tomllib.loads(f"values = [{PARTS.sub(as_toml, text)}]")["values"]
     except tomllib.TOMLDecodeError as problem:
         raise InputError(option, text, f"is not a TOML value: {one_line(str(problem))}") from None
-    return key, parsed["values"]
 
 
 def numbers_of(option: str, text: str) -> range:

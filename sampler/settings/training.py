@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 from sampler.attention.layers import read_variants
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.registry import Registry
-from sampler.settings.network_sections import by_attention_layer, by_layer
+from sampler.settings.network_sections import FORM_OF_WIDTHS, by_layer
 from sampler.settings.refusals import variants_of
 from sampler.settings.section import Section
 from sampler.settings.task_sections import DataSettings
@@ -87,12 +87,13 @@ class Training(Section):
     def layer_widths(self) -> tuple[int, ...]:
         """Widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
         layers = len(self.heads) + sum(self.hypernetworks)
-        return by_layer("training.widths", self.widths, layers)
+        return by_layer("training.widths", self.widths, layers + 1, FORM_OF_WIDTHS)
 
     @property
     def hypernetworks(self) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
-        return by_attention_layer("training.hypernetwork", self.hypernetwork, len(self.heads))
+        form = "[true, false, …]"
+        return by_layer("training.hypernetwork", self.hypernetwork, len(self.heads), form)
 
     @property
     def variants(self) -> tuple[tuple[AttentionVariant, ...], ...]:

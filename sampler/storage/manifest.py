@@ -90,8 +90,6 @@ class Manifest(Frozen):
     memory_bytes: dict[str, float | None] | None = None
     recipe_hash: str | None = None
     plan: dict[str, Any] | None = None
-    seeds: dict[str, Any] = {}
-    precision: Any = None
 
     @property
     def seconds(self) -> dict[str, float]:

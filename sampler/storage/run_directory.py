@@ -79,8 +79,6 @@ class RunDirectory:
                 outcome=None,
                 recipe_hash=recipe.hash8,
                 plan=determined,
-                seeds=recipe.seeds,
-                precision=recipe.precision,
                 **fields,
             )
         except (InputError, DiskError):

@@ -51,6 +51,7 @@ def test_a_conflict_names_setting_value_and_remedy_the_same_way_everywhere(
     assert str(problem).startswith(f"{field} = ")
     assert all(other in problem.remedy for other in named)
     assert str(pickle.loads(pickle.dumps(problem))) == str(problem)
+    assert problem.__context__ is None  # which holds it, and is pickled by Dask
     path = tmp_path / "recipe.toml"
     path.write_text(toml_text(SHORTEST | sections), encoding="utf-8")
     with pytest.raises(InputError) as of_file:
