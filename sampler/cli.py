@@ -28,10 +28,8 @@ from sampler.errors import (
 )
 from sampler.jobs.interruption import listening
 from sampler.runtime import (
-    draw_into_files,
     jax_settings,
-    silence_compiler,
-    use_one_blas_thread,
+    prepare_process,
 )
 
 if TYPE_CHECKING:
@@ -40,15 +38,13 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do a command, and return its exit code; an error is one line on stderr."""
-    use_one_blas_thread()
-    draw_into_files()
+    prepare_process()
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = Namespace(words=words, command="", directory=None, debug=False)
     try:
         make_parser().parse_args(separate_settings(words), arguments)
         refuse_another_theory()
         find_latest(arguments)
-        silence_compiler()
         if arguments.command in SAVING + COMPILING:
             from sampler.compiled import cache_programs
 

@@ -119,8 +119,13 @@ def use_one_blas_thread() -> None:
         LOADED_EARLY.append(ThreadpoolController().select(internal_api="openblas"))
 
 
-def draw_into_files() -> None:
-    """Let Matplotlib draw into files, whatever screen is asked for; it reads this on its import."""
+def prepare_process() -> None:
+    """Set a process of this program up, before anything that computes or draws is imported.
+
+    Matplotlib draws into files, whatever screen is asked for.
+    """
+    use_one_blas_thread()
+    silence_compiler()
     os.environ["MPLBACKEND"] = "agg"
 
 

@@ -20,7 +20,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.workers import Assignment, PointOutcome, PointPlans
 from sampler.presentation.terminal import print_line
-from sampler.runtime import draw_into_files, silence_compiler, use_one_blas_thread
+from sampler.runtime import prepare_process
 
 CONNECT_SECONDS = 20
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -92,7 +92,7 @@ def do_point(directory: Path, event: str, assignment: Assignment, point: int) ->
             return import_module("distributed").Event(event).is_set()
         return False
 
-    prepare_process()
+    prepare_worker()
     with ONE_POINT:
         interruption = Interruption(is_asked)
         if interruption.received is not None:
@@ -107,9 +107,7 @@ def plans_of(directory: Path, _event: str, assignment: Assignment) -> PointPlans
 
 
 @cache
-def prepare_process() -> None:
+def prepare_worker() -> None:
     """Set a worker up as a command does, once."""
-    use_one_blas_thread()
-    draw_into_files()
+    prepare_process()
     cache_programs()
-    silence_compiler()

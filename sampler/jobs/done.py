@@ -22,6 +22,11 @@ def finished_code(plan: Plan, manifest: Manifest) -> ExitCode | None:
     ended = manifest.outcome is not None and manifest.outcome.command in (plan.command, "run")
     if not (ended and all(is_done(plan, stage) for stage in plan.stages)):
         return None
+    return worth(plan)
+
+
+def worth(plan: Plan) -> ExitCode:
+    """What the files of a plan are worth, when they are all there."""
     return max([code_of(plan.directory, stage) for stage in plan.stages], default=ExitCode.OK)
 
 

@@ -5,7 +5,7 @@ Every refusal happens while a plan is made: nothing is computed by then, and no 
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.jobs.memory import (
     Part,
-    available_bytes,
     memory_parts,
     parts_before_data,
     peak_bytes,
@@ -102,10 +101,6 @@ class Plan:
         """The stages of a single run, each with files of its own (`FILES`)."""
         return ("solve",) * self.is_solved + ("sample", "compare") * self.is_sampled
 
-    @property
-    def files(self) -> list[str]:
-        return [file for stage in self.stages for file in FILES[stage]]
-
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """Settings, data and versions that determine the draws.
@@ -116,19 +111,6 @@ class Plan:
             return fingerprint_of_sweep(self.asked)
         data = None if self.task is None else self.task.identity
         return determining(settings_that_fix_draws(self.asked), data)
-
-    @property
-    def manifest_fields(self) -> dict[str, Any]:
-        """Entries of the manifest beside the fingerprint."""
-        fields: dict[str, Any] = {"concerns": list(self.task.concerns)}
-        if not self.label:
-            memory = {"peak": peak_bytes(self.arrays), "available": available_bytes()}
-            fields["memory_bytes"] = memory
-        if not self.points:
-            fields["sizes"] = self.sizes.as_dict()
-        if self.is_sampled:
-            fields["choice"] = asdict(self.method)
-        return fields
 
 
 def fingerprint_of_sweep(recipe: Recipe) -> dict[str, Any]:

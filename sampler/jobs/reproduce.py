@@ -11,12 +11,12 @@ from sampler.analysis.estimates import Averages
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan
-from sampler.jobs.run import do_run
+from sampler.jobs.plan import FILES, Plan
+from sampler.jobs.run import start_run
 from sampler.jobs.stages import diagnose_stage
 from sampler.presentation.terminal import print_line
-from sampler.runtime import DEVICES
-from sampler.storage.directory import DRAWS_FILE, THEORY_FILE
+from sampler.runtime import DEVICES, divide_processor
+from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.files import write_json
 from sampler.storage.fingerprint import read_stamp
 from sampler.storage.manifest import read_manifest
@@ -66,7 +66,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     manifest = read_manifest(directory)
     if recipe.sampler.points == "selected" and "sample" not in manifest.seconds:
         plan = replace(plan, sampling=False)  # theory chose, in a sweep, not to sample it
-    files = [file for file in plan.files if file in (THEORY_FILE, DRAWS_FILE)]
+    files = [FILES[stage][0] for stage in plan.stages if stage != "compare"]
     missing = [file for file in files if not (directory / file).is_file()]
     if missing:
         remedy = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
@@ -77,7 +77,8 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     print_line(f"once more, to compare: {plan.command} {recipe.name}")
     folder = directory / REPRODUCTION_FOLDER
     redone = replace(plan, asked=recipe, recipe=recipe, directory=folder, figures=False)
-    do_run(redone, interruption, devices=manifest.devices or DEVICES)
+    divide_processor(manifest.devices or DEVICES)
+    start_run(redone, interruption)
     found = agreements(RunResults(directory), RunResults(folder))
     write_json(directory / REPRODUCTION_FILE, {name: asdict(each) for name, each in found.items()})
     print_line("\n" + "\n".join(agreement_text(name, each) for name, each in found.items()))

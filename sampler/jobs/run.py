@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 from sampler.errors import ExitCode, InputError
@@ -27,7 +28,6 @@ from sampler.storage.directory import (
     LOG,
     MANIFEST_FILE,
     RECIPE_FILE,
-    remove_unfinished,
 )
 from sampler.storage.fingerprint import read_stamp
 from sampler.storage.manifest import read_manifest
@@ -41,34 +41,24 @@ def start_run(plan: Plan, interruption: Interruption, extended: bool = False) ->
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    code = do_run(plan, interruption, extended)
-    print_line(f"results: {plan.directory}")
-    return code
-
-
-def do_run(
-    plan: Plan, interruption: Interruption, extended: bool = False, devices: int = DEVICES
-) -> ExitCode:
-    """The same, in silence about where the results are.
-
-    devices  of a processor that chains use where they are not begun yet
-    """
     with opened_directory(plan.directory, plan.asked, plan.fingerprint, extended) as directory:
         code = finished_code(plan, directory.manifest)
         if code is not None:
             how = f"`{plan.command}` was finished before, with exit code {int(code)}"
-            print_line(f"{plan.directory}: {how}")
+            print_line(f"{plan.directory}: {how}\nresults: {plan.directory}")
             return code
         # Chains go on upon as many devices as where they began.
         recorded = directory.manifest.devices
-        divide_processor(recorded or devices)
+        divide_processor(recorded or DEVICES)
         refuse_absent_platforms()
         begin(plan, directory)
         with jax_settings(), at_most_devices(recorded):
             loaded = "sampler.jobs.stages" in sys.modules
             with nullcontext() if loaded else busy("loading the numerical libraries"):
                 from sampler.jobs.stages import run_stages
-            return run_stages(plan, directory, interruption)
+            code = run_stages(plan, directory, interruption)
+    print_line(f"results: {plan.directory}")
+    return code
 
 
 @contextmanager
@@ -84,8 +74,8 @@ def open_directory(plan: Plan) -> Iterator[RunDirectory]:
 
 def begin(plan: Plan, directory: RunDirectory) -> None:
     """Record in its directory that a plan is begun."""
-    remove_unfinished(plan.directory)
-    directory.begin(plan.command, plan.asked, plan.fingerprint, plan.manifest_fields)
+    chosen = {"choice": asdict(plan.method)} if plan.is_sampled else {}
+    directory.begin(plan.command, concerns=list(plan.task.concerns), **chosen)
     for text in plan.task.concerns:
         LOG.warning("warning: %s", text)
 
@@ -95,8 +85,6 @@ def begin(plan: Plan, directory: RunDirectory) -> None:
 
 def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
     """Command and recipe that a directory was begun with. Raises InputError if there are none."""
-    if not directory.is_dir():
-        raise InputError("DIR", directory, "is no directory; name the directory of an earlier run")
     manifest = read_manifest(directory)
     if manifest.command is None:
         raise InputError(

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -60,11 +59,6 @@ class Sizes:
         below = [architecture.widths[layer - 1] for layer in lowest_layers(task.pairs)]
         logits = task.learned.count(task.train.tokens, task.channels, below)
         return replace(sizes, logits=logits)
-
-    def as_dict(self) -> dict[str, Any]:
-        of_network = ("heads", "widths", "channels", "outputs")
-        sizes = {name: getattr(self.architecture, name) for name in of_network}
-        return {**sizes, "rows": self.examples, "test_examples": self.observed}
 
     @property
     def weight_count(self) -> int:

@@ -17,7 +17,7 @@ from sampler.analysis.text import wrapped
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import nonlinear_table, theory_table
 from sampler.errors import ExitCode
-from sampler.jobs.done import comparison_stamp, draws_stamp, is_done, theory_stamp
+from sampler.jobs.done import comparison_stamp, draws_stamp, is_done, theory_stamp, worth
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
@@ -62,7 +62,7 @@ def run_stages(plan: Plan, directory: RunDirectory, interruption: Interruption) 
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    problem, code = cache(lambda: make_problem(plan, interruption)), ExitCode.OK
+    problem = cache(lambda: make_problem(plan, interruption))
     store_teacher(plan, problem)
     results = RunResults.held(plan.directory, recipe=plan.asked, manifest=directory.manifest)
     if plan.command == "run":
@@ -70,14 +70,13 @@ def run_stages(plan: Plan, directory: RunDirectory, interruption: Interruption) 
     if plan.is_solved:
         results = results.having(theory=theory_of(plan, directory, problem))
         print_line(solved_text(results) if plan.command == "solve" else theory_text(results.theory))
-        code = max(code, converged_code(results.theory))
     if plan.is_sampled:
         interruption.leave_if_asked("everything before the sampling")
         results = results.having(draws=draws_of(plan, directory, problem, interruption))
         if not is_done(plan, "compare"):
             results = compare_stage(results)
         print_line(wrapped(str(results.reliability)))
-        code = max(code, verdict_code(results.diagnostics))
+    code = worth(plan)
     if plan.command == "run" and plan.stages:
         interruption.leave_if_asked("everything before the report")
         show(plan, results.having(manifest=directory.manifest), code)
@@ -175,14 +174,6 @@ def show(plan: Plan, results: RunResults, code: ExitCode) -> None:
         write_page(plan.directory, code, results, drawn)
     with log_errors("the verdict"):
         print_line(verdicts_text(results))
-
-
-def converged_code(theory: xr.Dataset) -> ExitCode:
-    return ExitCode.OK if theory.attrs["converged"] else ExitCode.NOT_CONVERGED
-
-
-def verdict_code(diagnostics: Diagnostics) -> ExitCode:
-    return ExitCode.OK if diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
 
 
 # --- theory and comparison as values

@@ -8,8 +8,9 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError, one_line
+from sampler.jobs.done import code_of
 from sampler.jobs.pages import draw_stored_figures, write_page
-from sampler.jobs.stages import compare_stage, diagnose_stage, verdict_code
+from sampler.jobs.stages import compare_stage, diagnose_stage
 from sampler.presentation.several_runs import draw_models, models_table
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.summary import (
@@ -38,7 +39,7 @@ def compare_stored(directory: Path) -> ExitCode:
     print(comparison_text(results))
     if verdicts := verdicts_text(results):
         print(f"\n{verdicts}")
-    return verdict_code(results.diagnostics)
+    return code_of(directory, "compare")
 
 
 def compare_runs(directories: Sequence[Path]) -> None:
@@ -66,7 +67,7 @@ def diagnose_stored(directory: Path) -> ExitCode:
     slowest = slowest_text(directory, draws)
     if slowest:
         print(f"\n{slowest}")
-    return verdict_code(diagnostics)
+    return ExitCode.OK if diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
 
 
 STAGES: dict[str, Callable[..., ExitCode]] = {

@@ -19,7 +19,6 @@ from sampler.jobs.workers import (
     Outcomes,
     PointOutcome,
     PointPlans,
-    attempt_point,
     by_workers,
     refuse_what_workers_lack,
     walk,
@@ -121,7 +120,7 @@ def here(
 
     def do(number: int) -> PointOutcome:
         print_line(f"\n{plan.recipe.name}, {plan.points[number].label}")
-        return attempt_point(partial(plans.plan, number), plans.folder(number), interruption)
+        return plans.attempt(interruption, number)
 
     outcomes = Outcomes.begun(plan.directory, assignment)
     yield from walk(outcomes, assignment.points, do, interruption)
@@ -180,7 +179,6 @@ def run_one(
     for it, and leave it as it is. Other points are checked by their own tasks. Raises InputError
     for an index that no point has.
     """
-    refuse_without_grid(recipe)
     points = recipe.points()
     if not 0 <= index < len(points):
         raise InputError("--point", index, f"use 0 to {len(points) - 1}")
@@ -192,7 +190,7 @@ def run_one(
     if not (stored.is_file() and Recipe.load(stored) == recipe):
         shared = fingerprint_of_sweep(recipe)
         with opened_directory(directory, recipe, shared, seconds=SECONDS_OF_AN_ARRAY) as whole:
-            whole.begin("run", recipe, shared)
+            whole.begin("run")
     return start_run(replace(plan, label=label), interruption)
 
 

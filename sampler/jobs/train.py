@@ -18,7 +18,7 @@ from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import TRAIN
 from sampler.storage.checkpoints import Checkpoints
-from sampler.storage.directory import CHECKPOINT_FOLDER, remove_unfinished
+from sampler.storage.directory import CHECKPOINT_FOLDER
 from sampler.storage.files import write_json, write_table
 from sampler.storage.fingerprint import determining
 from sampler.storage.run_directory import opened_directory
@@ -56,8 +56,7 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
         if held.manifest.outcome and all((directory / file).is_file() for file in files):
             print_line(f"{directory}: `{TRAIN}` was finished before, with exit code 0")
             return ExitCode.OK
-        remove_unfinished(directory)
-        held.begin(TRAIN, recipe, fingerprint)
+        held.begin(TRAIN)
         checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, fingerprint)
         with jax_settings("float32"):
             from sampler.training.training_data import learning_data

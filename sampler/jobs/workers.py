@@ -23,7 +23,14 @@ from sampler.jobs.run import start_run
 from sampler.registry import registered_by_scripts
 from sampler.settings.recipe import Recipe
 from sampler.settings.toml import flattened
-from sampler.storage.directory import LOG, LOG_FILE, RECIPE_FILE, log_to, point_directory
+from sampler.storage.directory import (
+    LOG,
+    LOG_FILE,
+    RECIPE_FILE,
+    log_to,
+    point_directory,
+    tried,
+)
 from sampler.storage.files import read_json, remove, write_json, write_whole
 
 FOLDER, ASSIGNMENT_FILE, ERRORS_FILE = "outcomes", "assignment.json", "workers.txt"
@@ -92,18 +99,8 @@ class Outcomes:
     @contextmanager
     def turn(self, point: int) -> Iterator[bool]:
         """Hold a point for this worker; False where another one does, or has done it."""
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.folder / f"{point}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            yield False
-            return
-        try:
-            yield self.of(point) is None  # another worker may have ended it since
-        finally:
-            lock.release()
+        with tried(self.folder / f"{point}.lock") as is_free:
+            yield is_free and self.of(point) is None  # another worker may have ended it since
 
     def attempt(self, point: int, do: Callable[[], PointOutcome]) -> PointOutcome:
         """Do a point that is held, and write down its outcome, unless a signal has stopped it.
@@ -144,29 +141,6 @@ def walk(
                     yield point, outcomes.attempt(point, lambda point=point: do(point))
 
 
-def attempt_point(
-    make: Callable[[], Plan], directory: Path, interruption: Interruption
-) -> PointOutcome:
-    """Bring a point to its end, from wherever its directory says it stands.
-
-    make  its plan, with its data
-
-    An error becomes an outcome, so that it does not stop the other points.
-    """
-    try:
-        return PointOutcome(start_run(make(), interruption))
-    except Exception as problem:
-        code = exit_code_of(problem)
-        if code != ExitCode.INTERNAL_ERROR:
-            return PointOutcome(code, one_line(str(problem)))
-        text = f"{type(problem).__name__}: {one_line(str(problem))}"
-        if (directory / RECIPE_FILE).is_file():
-            with suppress(InputError, DiskError), log_to(directory):
-                LOG.info("internal error", exc_info=True)
-            text += f" (traceback in {directory / LOG_FILE})"
-        return PointOutcome(code, text)
-
-
 class PointPlans:
     """The points of a stored sweep, each planned when it is its turn.
 
@@ -194,15 +168,33 @@ class PointPlans:
         of_sweep = {"sampling": self.assignment.sampling, "figures": self.assignment.figures}
         return replace(plan, label=label, **of_sweep)
 
+    def attempt(self, interruption: Interruption, point: int) -> PointOutcome:
+        """Bring a point to its end, from wherever its directory says it stands.
+
+        An error becomes an outcome, so that it does not stop the other points.
+        """
+        try:
+            return PointOutcome(start_run(self.plan(point), interruption))
+        except Exception as problem:
+            code, text = exit_code_of(problem), one_line(str(problem))
+            if code != ExitCode.INTERNAL_ERROR:
+                return PointOutcome(code, text)
+            folder, text = self.folder(point), f"{type(problem).__name__}: {text}"
+            if (folder / RECIPE_FILE).is_file():
+                with suppress(InputError, DiskError), log_to(folder):
+                    LOG.info("internal error", exc_info=True)
+                text += f" (traceback in {folder / LOG_FILE})"
+            return PointOutcome(code, text)
+
     def do(self, interruption: Interruption, point: int) -> PointOutcome:
-        """Do a point; everything it prints goes beside its directory."""
+        """The same; everything it prints goes beside its directory."""
         folder = self.folder(point)
         with (
             folder.with_name(f"{folder.name}{OUTPUT}").open("a", encoding="utf-8") as output,
             redirect_stdout(output),
             redirect_stderr(output),
         ):
-            return attempt_point(lambda: self.plan(point), folder, interruption)
+            return self.attempt(interruption, point)
 
 
 # --- a worker is a command of its own

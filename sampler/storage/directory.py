@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,10 +75,7 @@ def log_to(directory: Path) -> Iterator[None]:
     try:
         handler = LogFile(directory / LOG_FILE, encoding="utf-8")
     except OSError as problem:
-        if problem.errno in DISK_FAILURES:
-            raise disk_error(directory / LOG_FILE, problem) from None
-        text = f"{LOG_FILE} cannot be written: {problem.strerror}"
-        raise InputError("DIR", directory, text) from None
+        raise unwritable(directory / LOG_FILE, problem) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handlers: list[logging.Handler] = [handler]
     # A sweep shows the warnings of its points already.
@@ -107,6 +104,13 @@ class LogFile(logging.FileHandler):
             super().handleError(record)
 
 
+def unwritable(path: Path, problem: OSError) -> Exception:
+    """The error of a file that cannot be opened: that of a failing disk, or of the directory."""
+    if problem.errno in DISK_FAILURES:
+        return disk_error(path, problem)
+    return InputError("DIR", path.parent, f"{path.name} cannot be written: {problem.strerror}")
+
+
 # --- lock, which the operating system gives back however a process ends; its file stays
 
 # `is_held` holds a lock for an instant.
@@ -114,37 +118,41 @@ SECONDS_TO_WAIT = 0.5
 
 
 @contextmanager
-def locked(directory: Path, seconds: float = SECONDS_TO_WAIT) -> Iterator[None]:
-    """Hold the directory for this process; InputError if another process has it for so long."""
+def tried(path: Path, seconds: float = 0.0) -> Iterator[bool]:
+    """Hold a lock file inside; False where another process, or thread, has it for so long."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(directory / LOCK_FILE)
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=seconds)
     except Timeout:
-        remedy = "is in use by another process; wait for it, or stop it"
-        raise InputError("DIR", directory, remedy) from None
-    except OSError as problem:
-        if problem.errno in DISK_FAILURES:
-            raise disk_error(directory / LOCK_FILE, problem) from None
-        remedy = f"{problem.strerror}; a run needs to write there"
-        raise InputError("DIR", directory, remedy) from None
+        yield False
+        return
     try:
-        yield
+        yield True
     finally:
         lock.release()
 
 
+@contextmanager
+def locked(directory: Path, seconds: float = SECONDS_TO_WAIT) -> Iterator[None]:
+    """Hold the directory for this process; InputError if another process has it for so long."""
+    with ExitStack() as stack:
+        try:
+            is_free = stack.enter_context(tried(directory / LOCK_FILE, seconds))
+        except OSError as problem:
+            raise unwritable(directory / LOCK_FILE, problem) from None
+        if not is_free:
+            remedy = "is in use by another process; wait for it, or stop it"
+            raise InputError("DIR", directory, remedy)
+        yield
+
+
 def is_held(directory: Path) -> bool:
     """Whether a process is at work in this directory."""
-    from filelock import FileLock, Timeout
-
     path = directory / LOCK_FILE
-    try:
+    with suppress(OSError):  # of a file that may not be opened for writing
         if path.exists():
-            FileLock(path).acquire(timeout=0).lock.release()
-    except Timeout:
-        return True
-    except OSError:  # a file that may not be opened for writing
-        pass
+            with tried(path) as is_free:
+                return not is_free
     return False

@@ -66,15 +66,13 @@ class Outcome(Frozen):
 class Manifest(Frozen):
     """The content of `manifest.json`; what is not known yet is null there.
 
-    command       the one that was begun last
-    outcome       of the command; None until it came to its end
-    stages        stage → who computed it
-    devices       that chains began on
-    sizes         of the network and its data
-    concerns      what is doubtful about the data
-    choice        space and algorithm that are sampled, why, and the steps of warm-up
-    memory_bytes  that its largest arrays need, and that there was where the run was begun
-    plan          what determines the draws, which a continuation must agree with
+    command   the one that was begun last
+    outcome   of the command; None until it came to its end
+    stages    stage → who computed it
+    devices   that chains began on
+    concerns  what is doubtful about the data
+    choice    space and algorithm that are sampled, why, and the steps of warm-up
+    plan      what determines the draws, which a continuation must agree with
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -84,10 +82,8 @@ class Manifest(Frozen):
     outcome: Outcome | None = None
     stages: dict[str, StageEntry] = {}
     devices: int | None = None
-    sizes: dict[str, Any] | None = None
     concerns: list[str] = []
     choice: dict[str, Any] | None = None
-    memory_bytes: dict[str, float | None] | None = None
     recipe_hash: str | None = None
     plan: dict[str, Any] | None = None
 

@@ -155,10 +155,6 @@ def check_groups(
         raise ValueError(f"it has no group {group}")
 
 
-def is_sampled(directory: Path) -> bool:
-    return (directory / DRAWS_FILE).is_file()
-
-
 def has_results(directory: Path) -> bool:
     """Whether there is anything to draw or to report."""
-    return (directory / THEORY_FILE).is_file() or is_sampled(directory)
+    return any((directory / file).is_file() for file in (THEORY_FILE, DRAWS_FILE))

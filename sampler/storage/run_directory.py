@@ -11,12 +11,12 @@ from sampler.settings.toml import take_out
 from sampler.storage.directory import (
     LOCK_FILE,
     LOG_FILE,
-    MANIFEST_FILE,
     RECIPE_FILE,
     SECONDS_TO_WAIT,
     locked,
     log_to,
     point_directory,
+    remove_unfinished,
 )
 from sampler.storage.files import UNFINISHED, disk_error, write_whole
 from sampler.storage.fingerprint import differences
@@ -43,47 +43,39 @@ NUMBERS_OF_DRAWS = ("sampler.until", "sampler.draws", "sampler.repetitions")
 class RunDirectory:
     """A run directory that this process has locked.
 
-    path      where it is
-    manifest  as it is in the file
+    path        where it is
+    recipe      of the run
+    determined  what determines the draws (`determining`)
+    manifest    as it is in the file
     """
 
     path: Path
+    recipe: "AnyRecipe"
+    determined: Mapping[str, Any]
     manifest: Manifest
     _before: tuple[Manifest, str | None] | None = field(default=None, init=False)
 
-    def begin(
-        self,
-        command: str,
-        recipe: "AnyRecipe",
-        determined: Mapping[str, Any],
-        fields: Mapping[str, Any] | None = None,
-    ) -> None:
+    def begin(self, command: str, **fields: Any) -> None:
         """Write down the resolved recipe and, before anything is computed, what was asked for.
 
-        determined  what determines the draws (`determining`)
-        fields      further fields of the manifest
+        fields  further ones of the manifest
         """
         git_commit()  # that of now, whatever is committed while stages are computed
-        earlier, fields = self.manifest, dict(fields or {})
-        if earlier.memory_bytes is not None:
-            fields["memory_bytes"] = earlier.memory_bytes
+        remove_unfinished(self.path)
+        earlier, recipe = self.manifest, self.recipe
         file = self.path / RECIPE_FILE
         self._before = earlier, file.read_text(encoding="utf-8") if file.is_file() else None
-        try:
-            write_whole(file, recipe.to_toml(self.path))
-            recipe.task.keep(self.path)
-            self.record(
-                name=recipe.name,
-                command=command,
-                begun=earlier.begun or now(),
-                outcome=None,
-                recipe_hash=recipe.hash8,
-                plan=determined,
-                **fields,
-            )
-        except (InputError, DiskError):
-            self._restore()
-            raise
+        write_whole(file, recipe.to_toml(self.path))
+        self.record(
+            name=recipe.name,
+            command=command,
+            begun=earlier.begun or now(),
+            outcome=None,
+            recipe_hash=recipe.hash8,
+            plan=self.determined,
+            **fields,
+        )
+        recipe.task.keep(self.path)
 
     def record(self, **fields: Any) -> None:
         """Record what is known now, such as on how many devices chains begin."""
@@ -99,23 +91,18 @@ class RunDirectory:
         """Record that the command came to its end, and how."""
         self.record(outcome=Outcome(command=self.manifest.command, code=int(code)))
 
-    def leave_finished(self) -> None:
-        """Leave a finished run as finished as it was, where nothing new has been sampled."""
-        if self._before is None or self._before[0].outcome is None:
+    def put_back(self) -> None:
+        """Leave no recipe of what never began, and a finished run finished, if nothing is new."""
+        if self._before is None:
             return
-        if self._before[0].stages.get("sample") == self.manifest.stages.get("sample"):
-            self._restore()
-
-    def _restore(self) -> None:
-        """Put back what was there before the command was begun, as far as the disk has room."""
-        manifest, recipe = self._before
-        with suppress(InputError, DiskError):
-            if recipe is None:
-                for name in (RECIPE_FILE, MANIFEST_FILE):
-                    (self.path / name).unlink(missing_ok=True)
-            else:
+        earlier, recipe = self._before
+        drew = earlier.stages.get("sample") != self.manifest.stages.get("sample")
+        with suppress(OSError, DiskError):  # there may be no room for it
+            if recipe is None and self.manifest.command is None:
+                (self.path / RECIPE_FILE).unlink(missing_ok=True)
+            elif earlier.outcome is not None and not drew:
                 write_whole(self.path / RECIPE_FILE, recipe)
-                write_manifest(self.path, manifest)
+                write_manifest(self.path, earlier)
 
 
 @contextmanager
@@ -142,15 +129,15 @@ def opened_directory(
         with locked(path, seconds), log_to(path):
             # Another process may have begun there since: what that wrote stays.
             refuse_foreign(path)
-            directory = RunDirectory(path, read_manifest(path))
-            refuse_another(directory, recipe, extended)
+            directory = RunDirectory(path, recipe, determined, read_manifest(path))
+            refuse_another(path, recipe, extended)
             refuse_differences(path, directory.manifest, determined)
             try:
                 yield directory
             except RequeueError:
                 raise
             except Exception:
-                directory.leave_finished()
+                directory.put_back()
                 raise
     except BaseException:
         if made and not (path / RECIPE_FILE).is_file():
@@ -197,11 +184,11 @@ def refuse_foreign(path: Path) -> None:
         raise InputError("--out", path, remedy)
 
 
-def refuse_another(directory: RunDirectory, recipe: "AnyRecipe", extended: bool) -> None:
+def refuse_another(path: Path, recipe: "AnyRecipe", extended: bool) -> None:
     """Raise InputError for a directory that holds a run of another recipe."""
     from sampler.settings.recipe import AnyRecipe
 
-    path, remedy = directory.path, None
+    remedy = None
     if not (path / RECIPE_FILE).is_file():
         return
     stored = AnyRecipe.load(path / RECIPE_FILE)

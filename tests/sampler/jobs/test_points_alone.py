@@ -1,6 +1,7 @@
 """Every point of a sweep is what its recipe is alone: refused alike, and with the same theory."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,7 @@ def outcome(make) -> dict | str:
         return str(problem)
     return {
         "recipe": plan.recipe,
-        "sizes": plan.sizes.as_dict(),
+        "sizes": replace(plan.sizes, stiffness=0.0),
         "stiffness": plan.sizes.stiffness,
         "stages": plan.stages,
         "method": plan.method,

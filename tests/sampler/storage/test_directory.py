@@ -43,7 +43,7 @@ def begun(directory, recipe, command="run", extended=False) -> Iterator[RunDirec
     """A directory in which a command is begun."""
     plan = determining(settings_that_fix_draws(recipe), build_task(recipe).identity)
     with opened_directory(directory, recipe, plan, extended) as held:
-        held.begin(command, recipe, plan)
+        held.begin(command)
         yield held
 
 
@@ -103,7 +103,7 @@ for number in range(8):
     time.sleep(max(0.0, begin + 0.1 * number - time.time()))
     try:
         with opened_directory(Path(f"run-{number}"), recipe, plan, seconds=20.0) as held:
-            held.begin("run", recipe, plan)
+            held.begin("run")
         print(number, flush=True)
     except InputError as problem:
         print(problem, file=sys.stderr)
@@ -161,7 +161,7 @@ def test_what_goes_on_in_a_directory(tmp_path):
     def claim_sweep(recipe) -> None:
         plan = determining({}, None)
         with opened_directory(directory, recipe, plan) as held:
-            held.begin("run", recipe, plan)
+            held.begin("run")
 
     claim_sweep(grid([5, 6]))
     for recipe in (grid([5]), grid([4, 5, 7])):  # no point is there yet

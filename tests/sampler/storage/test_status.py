@@ -46,7 +46,7 @@ def claim(directory, recipe, code: ExitCode | None = None) -> None:
     if recipe.sweep:
         plan = determining({}, None)
     with opened_directory(directory, recipe, plan) as held:
-        held.begin("run", recipe, plan)
+        held.begin("run")
         if code is not None:
             held.end(code)
 
