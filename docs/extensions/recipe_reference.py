@@ -56,7 +56,7 @@ def code(value: object) -> str:
 
 
 def number(value: float) -> str:
-    return "2³²" if value == 2**32 else f"{value:g}"
+    return {2**32: "2³²", 10**9: "10⁹"}.get(value, f"{value:g}")
 
 
 def plural(text: str) -> str:

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from sampler.api.model import drawn, solved
-from sampler.api.recipes import data_of, warn_of
+from sampler.api.recipes import data_of, judged
 from sampler.data.arrays import Arrays
 from sampler.errors import InputError, ReliabilityWarning
 from sampler.runtime import jax_settings, refuse_masked
@@ -145,20 +145,10 @@ class AttentionEstimator(BaseEstimator):
             if not self.theory_.attrs["converged"]:
                 raise InputError("method", "theory", self.theory_.attrs["explanation"])
         elif self.method == "posterior":
-            self._sample()
+            self.draws_ = drawn(self.recipe_, self.progress)
+            self.reliability_ = judged(self.draws_, FitWarning)
         else:
             raise InputError("method", self.method, 'use "posterior" or "theory"')
-
-    def _sample(self) -> None:
-        """Draw, and judge the draws."""
-        self.draws_ = drawn(self.recipe_, self.progress)
-        from sampler.analysis.verdict import trust_verdict
-        from sampler.jobs.stages import diagnose_stage
-
-        diagnostics = diagnose_stage(self.draws_)
-        self.reliability_ = trust_verdict(diagnostics)
-        if not diagnostics.passed:
-            warn_of([str(self.reliability_)], FitWarning)
 
     def predictive(self, X: Inputs) -> xr.Dataset:
         """Mean and variance of f(x) with their Monte Carlo standard errors `…_mcse`; probabilities.

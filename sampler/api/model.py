@@ -12,8 +12,8 @@ from sampler.api.recipes import (
     RecipeOrPath,
     carried_out,
     data_of,
-    doubts_of_draws,
     doubts_of_theory,
+    judged,
     recipe_of_one,
     warn_of,
 )
@@ -81,7 +81,7 @@ def sample(
     given = {f"sampler.{key}": value for key, value in settings.items() if value is not None}
     chosen = recipe_of_one(recipe).changed(given) if given else recipe_of_one(recipe)
     draws = drawn(chosen, progress) if out is None else stored_draws(chosen, out, progress)
-    warn_of(doubts_of_draws(draws), ReliabilityWarning)
+    judged(draws)
     return draws
 
 

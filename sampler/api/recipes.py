@@ -9,15 +9,16 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.errors import DataWarning, ExitCode, InputError
+from sampler.errors import DataWarning, ExitCode, InputError, ReliabilityWarning
 from sampler.jobs.plan import Plan, SharedData, data_key, make_plan
 from sampler.settings.identity import path_marks
-from sampler.settings.recipe import Recipe
+from sampler.settings.recipe import AnyRecipe, Recipe
 from sampler.storage.directory import default_directory
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from sampler.analysis.verdict import Verdict
     from sampler.jobs.interruption import Interruption
 
 # A recipe, or the path of a TOML file.
@@ -28,12 +29,12 @@ MOST_KNOWN = 2
 MOST_MADE = 16
 
 
-def recipe_from(source: RecipeOrPath) -> Recipe:
+def recipe_from(source: Any, kind: type[AnyRecipe] = Recipe) -> Any:
     """The recipe, or that of a TOML file. Raises InputError for anything else."""
-    if isinstance(source, Recipe):
+    if isinstance(source, kind):
         return source
     if isinstance(source, str | os.PathLike):
-        return Recipe.load(Path(source))
+        return kind.load(source)
     raise InputError("recipe", source, "give a sampler.Recipe, or the path of a TOML file")
 
 
@@ -104,13 +105,14 @@ def doubts_of_theory(theory: "xr.Dataset | None") -> list[str]:
     return [f"theory: {theory.attrs['explanation']}"] if failed else []
 
 
-def doubts_of_draws(draws: "xr.DataTree") -> list[str]:
-    """Say that diagnostics fail, and why."""
+def judged(draws: "xr.DataTree", category: type[Warning] = ReliabilityWarning) -> "Verdict":
+    """The verdict on draws; a warning says where diagnostics fail, and why."""
     from sampler.analysis.verdict import trust_verdict
     from sampler.jobs.stages import diagnose_stage
 
-    diagnostics = diagnose_stage(draws)
-    return [] if diagnostics.passed else [str(trust_verdict(diagnostics))]
+    verdict = trust_verdict(diagnose_stage(draws))
+    warn_of([str(verdict)] if verdict.tone == "bad" else [], category)
+    return verdict
 
 
 # --- commands

@@ -16,7 +16,7 @@ from sampler.api.recipes import (
     warn_of,
 )
 from sampler.errors import ABSENT, InputError, ReliabilityWarning, Verbatim
-from sampler.settings.recipe import Recipe
+from sampler.settings.recipe import AnyRecipe, Recipe
 from sampler.settings.toml import read_toml
 from sampler.storage.directory import RECIPE_FILE, find_directory
 
@@ -308,8 +308,5 @@ def check(recipe: RecipeOrPath) -> str:
     Raises InputError for what cannot be used.
     """
     from sampler.jobs.check import check_recipe
-    from sampler.settings.recipe import AnyRecipe
 
-    is_file = isinstance(recipe, str | PathLike)
-    chosen = AnyRecipe.load(recipe) if is_file else recipe_from(recipe)
-    return Verbatim(check_recipe(chosen))
+    return Verbatim(check_recipe(recipe_from(recipe, AnyRecipe)))
