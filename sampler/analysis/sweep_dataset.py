@@ -81,7 +81,9 @@ def gathered(
     points: `swept_points`, where they are known and are wanted once more.
     """
     points = swept_points(directory, recipe) if points is None else points
-    return SweepResults.held(directory, dataset=sweep_dataset(directory, recipe, points))
+    dataset = sweep_dataset(directory, recipe, points)
+    read = {point.run.directory: point.run for point in points}
+    return SweepResults.held(directory, dataset=dataset, read=read)
 
 
 def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:

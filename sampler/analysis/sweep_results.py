@@ -162,7 +162,12 @@ class SweepResults:
     def runs(self) -> list[RunResults | None]:
         """The results of every row; None where nothing is stored."""
         places = [point.directory for point in self.rows]
-        return [RunResults(place) if has_results(place) else None for place in places]
+        return [self.read.get(at, RunResults(at)) if has_results(at) else None for at in places]
+
+    @cached_property
+    def read(self) -> dict[Path, RunResults]:
+        """Results of points whose files were read when the sweep was gathered, by directory."""
+        return {}
 
     @property
     def solved(self) -> RunResults | None:
