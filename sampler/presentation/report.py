@@ -55,7 +55,7 @@ FILES = {
     "pruning.json": "heads removed, and what it costs",
     "run.log": "what was printed",
 }
-PROVENANCE = ("begun", "command", "recipe_hash")
+PROVENANCE = ("begun", "command", "recipe_hash", "seeds")
 COMPUTED = (
     "ended", "package_version", "git_commit", "python", "platform", "devices", "flags"
 )  # fmt: skip

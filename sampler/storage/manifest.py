@@ -72,6 +72,7 @@ class Manifest(Frozen):
     devices   that chains began on
     concerns  what is doubtful about the data
     choice    space and algorithm that are sampled, why, and the steps of warm-up
+    seeds     by their keys in the recipe
     plan      what determines the draws, which a continuation must agree with
     """
 
@@ -85,6 +86,7 @@ class Manifest(Frozen):
     concerns: list[str] = []
     choice: dict[str, Any] | None = None
     recipe_hash: str | None = None
+    seeds: dict[str, int] = {}
     plan: dict[str, Any] | None = None
 
     @property

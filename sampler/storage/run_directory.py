@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampler.errors import DISK_FAILURES, DiskError, ExitCode, InputError, RequeueError
-from sampler.settings.toml import take_out
+from sampler.settings.toml import flattened, take_out
 from sampler.storage.directory import (
     LOCK_FILE,
     LOG_FILE,
@@ -72,6 +72,7 @@ class RunDirectory:
             begun=earlier.begun or now(),
             outcome=None,
             recipe_hash=recipe.hash8,
+            seeds=seeds_of(recipe),
             plan=self.determined,
             **fields,
         )
@@ -147,6 +148,12 @@ def opened_directory(
                 for folder in made:  # the deepest first; only what was made here and is empty
                     folder.rmdir()
         raise
+
+
+def seeds_of(recipe: "AnyRecipe") -> dict[str, int]:
+    """Every seed of a recipe, by its dotted key."""
+    settings = flattened(recipe.model_dump()).items()
+    return {key: value for key, value in settings if key.endswith("seed")}
 
 
 def make_folders(path: Path) -> list[Path]:
