@@ -36,7 +36,7 @@ TEMPLATE = """\
 # could hear it, {unheard}. Points that are finished are left as they are.
 # Whatever the warning, it is passed on as USR1: bash starts commands beside it with QUIT ignored.
 
-child= stopped= cancelled= worst=0
+child= stopped= cancelled= worst=0 code=0
 forward() {{
     signalled=yes stopped=$1
     if [ -n "$child" ]; then kill -s "$1" "$child" 2>/dev/null; fi

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # What a run that was killed before it began may have left there.
 BEGINNINGS = {LOCK_FILE, LOG_FILE}
+# Keys that an error names.
+MOST_NAMED = 3
 # Settings of the sampler that say how many draws there are.
 NUMBERS_OF_DRAWS = ("sampler.until", "sampler.draws", "sampler.repetitions")
 
@@ -127,6 +129,7 @@ def opened_directory(
     made = make_folders(path)
     try:
         refuse_foreign(path)  # where not even a lock is left behind
+        refuse_another(path, recipe, extended)
         with locked(path, seconds), log_to(path):
             # Another process may have begun there since: what that wrote stays.
             refuse_foreign(path)
@@ -153,7 +156,7 @@ def opened_directory(
 def seeds_of(recipe: "AnyRecipe") -> dict[str, int]:
     """Every seed of a recipe, by its dotted key."""
     settings = flattened(recipe.model_dump()).items()
-    return {key: value for key, value in settings if key.endswith("seed")}
+    return {key: value for key, value in settings if key.endswith("seed") and "sweep" not in key}
 
 
 def make_folders(path: Path) -> list[Path]:
@@ -199,9 +202,11 @@ def refuse_another(path: Path, recipe: "AnyRecipe", extended: bool) -> None:
     if not (path / RECIPE_FILE).is_file():
         return
     stored = AnyRecipe.load(path / RECIPE_FILE)
-    if not ask_the_same(stored, recipe, NUMBERS_OF_DRAWS):
-        remedy = "holds a run of another recipe; choose another directory"
-    elif not extended and not ask_the_same(stored, recipe):
+    if keys := differing_keys(stored, recipe, NUMBERS_OF_DRAWS):
+        more = ", …" if len(keys) > MOST_NAMED else ""
+        named = f"{', '.join(keys[:MOST_NAMED])}{more}"
+        remedy = f"holds a run of another recipe ({named} differ); choose another directory"
+    elif not extended and differing_keys(stored, recipe):
         how = "use `resume DIR`, which appends draws with --more, or "
         remedy = "holds this run with another number of draws; "
         remedy += f"{'' if recipe.sweep else how}choose another directory"
@@ -221,10 +226,13 @@ def refuse_differences(path: Path, manifest: Manifest, determined: Mapping[str, 
         raise InputError("DIR", path, text)
 
 
-def ask_the_same(recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()) -> bool:
-    """Whether two recipes are the same, wherever their data lie, but for what a run may change.
+def differing_keys(
+    recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()
+) -> list[str]:
+    """Dotted keys in which two recipes differ, wherever their data lie; none of the same recipe.
 
-    That is how far it goes at most, and which values the keys of a sweep have.
+    What a run may change counts as equal: how far it goes at most, and which values the keys of a
+    sweep have.
 
     but_for  dotted keys that may differ, too
     """
@@ -234,9 +242,10 @@ def ask_the_same(recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str]
         recipe.leave_out_what_changes(settings)
         for key in but_for:
             take_out(settings, key)
-        return settings
+        return flattened(settings)
 
-    return type(recipe) is type(other) and compared(recipe) == compared(other)
+    mine, others = compared(recipe), compared(other)
+    return [key for key in {**mine, **others} if mine.get(key) != others.get(key)]
 
 
 def finished_points_left_out(

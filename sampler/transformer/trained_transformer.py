@@ -17,7 +17,7 @@ from sampler.settings.recipe import AnyRecipe, TrainingRecipe
 from sampler.storage.archives import DamagedFile, read_archive, write_archive
 from sampler.storage.directory import RECIPE_FILE
 from sampler.storage.files import check_schema
-from sampler.storage.run_directory import ask_the_same
+from sampler.storage.run_directory import differing_keys
 from sampler.streams import Stream, stream
 from theory.architecture import Architecture, Values
 
@@ -197,7 +197,7 @@ def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRec
     if not (directory / RECIPE_FILE).is_file():
         return recipe
     begun = AnyRecipe.load(directory / RECIPE_FILE)
-    return begun if ask_the_same(begun, recipe) else recipe
+    return recipe if differing_keys(begun, recipe) else begun
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def test_a_directory_of_something_else_is_left_alone(capsys, recipe, tmp_path):
     # recipe.toml itself is there, so this directory looks like a run of another recipe.
     code, _, line = command(capsys, "run", elsewhere, "--out", tmp_path, "--set", "sampler.seed=5")
     assert code == ExitCode.BAD_INPUT
-    assert "another recipe" in line
+    assert "sampler.seed" in line
     elsewhere = elsewhere.rename(tmp_path.parent / f"{tmp_path.name}.toml")
     code, _, line = command(capsys, "run", elsewhere, "--out", tmp_path)
     assert code == ExitCode.BAD_INPUT

@@ -12,7 +12,6 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import method
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import make_plan
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.collected_draws import DrawCollector
@@ -109,7 +108,7 @@ def test_appended_repetitions_are_those_of_a_longer_run_and_none_is_lost(
     recipe_file, tmp_path, monkeypatch
 ):
     """Where the algorithm was left open, too: the recipe does not ask for draws of chains."""
-    pair = SamplingMethod("order_parameters", "tempered", "chosen here")
+    pair = "order_parameters", "tempered", "chosen here"
     monkeypatch.setattr(method, "choose_pair", lambda *_: pair)
     open_ones = settings("sampler.particles=32", "sampler.until=draws", "sampler.repetitions=5")
     directory, longer = tmp_path / "run", tmp_path / "longer"
