@@ -21,7 +21,7 @@ from sampler.runtime import (
     refuse_absent_platforms,
 )
 from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe
-from sampler.storage.checkpoints import Checkpoints
+from sampler.storage.checkpoints import Checkpoints, has_checkpoint
 from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
     DRAWS_FILE,
@@ -121,16 +121,16 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
 
     manifest, remedy = read_manifest(directory), None
     drawn = read_stamp(directory / DRAWS_FILE)
-    checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, manifest.plan or {})
     if recipe.sweep:
         remedy = "this is a sweep; name the directory of one of its points"
     elif not drawn or drawn["numbers"] != drawn["numbers"] | numbers_of(recipe):
         remedy = "its sampling is not finished; first use `resume` without --more"
-    elif (newest := checkpoints.newest()) is None:
+    elif not has_checkpoint(directory):
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
         raise InputError("DIR", directory, remedy)
-    reached, made = newest.header["done"], drawn["made"]
+    checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, manifest.plan or {})
+    reached, made = checkpoints.newest().header["done"], drawn["made"]
     # Of either kind there are four at least; those that minutes ended may be fewer.
     fewest = max(reached, FEWEST_DRAWS)
     if made + more < fewest:

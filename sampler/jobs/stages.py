@@ -106,18 +106,20 @@ def draws_of(
     interruption: Interruption,
 ) -> xr.DataTree:
     """The draws of a run: stored, or drawn now from where its checkpoints stand."""
-    if is_done(plan, "sample"):
-        return read_draws(plan.directory)
     checkpoints = Checkpoints(plan.directory / CHECKPOINT_FOLDER, plan.fingerprint)
-    started, settings = time.perf_counter(), plan.recipe.sampler
-    print_line(f"space {plan.method.space}, algorithm {plan.method.algorithm}")
-    record_devices(directory)
-    draws = draw_posterior(problem(), settings, DrawKeeper(checkpoints, interruption))
-    made = draws["posterior"].sizes[settings.algorithm_class.counts.axis]
-    draws.attrs[FINGERPRINT] = draws_stamp(plan, made)
-    write_result(plan.directory, DRAWS_FILE, draws)
-    directory.record_stage("sample", time.perf_counter() - started)
-    checkpoints.settle()
+    settings = plan.recipe.sampler
+    if is_done(plan, "sample"):
+        draws = read_draws(plan.directory)
+    else:
+        started = time.perf_counter()
+        print_line(f"space {plan.method.space}, algorithm {plan.method.algorithm}")
+        record_devices(directory)
+        draws = draw_posterior(problem(), settings, DrawKeeper(checkpoints, interruption))
+        made = draws["posterior"].sizes[settings.algorithm_class.counts.axis]
+        draws.attrs[FINGERPRINT] = draws_stamp(plan, made)
+        write_result(plan.directory, DRAWS_FILE, draws)
+        directory.record_stage("sample", time.perf_counter() - started)
+    checkpoints.settle(draws)
     return draws
 
 

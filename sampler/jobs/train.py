@@ -57,7 +57,7 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
             print_line(f"{directory}: `{TRAIN}` was finished before, with exit code 0")
             return ExitCode.OK
         held.begin(TRAIN)
-        checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, fingerprint)
+        checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, fingerprint, work="training")
         with jax_settings("float32"):
             from sampler.training.training_data import learning_data
 

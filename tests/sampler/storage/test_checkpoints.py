@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from sampler.data.split import Split
 from sampler.data.task import Task
@@ -14,8 +15,9 @@ from sampler.errors import DiskError, InputError
 from sampler.storage import checkpoints as module
 from sampler.storage.archives import DamagedFile, read_archive, read_header, write_archive
 from sampler.storage.checkpoints import SLOTS, Checkpoints, newest_header
-from sampler.storage.directory import CHECKPOINT_FOLDER, remove_unfinished
+from sampler.storage.directory import CHECKPOINT_FOLDER, DRAWS_FILE, remove_unfinished
 from sampler.storage.fingerprint import carries, differences, stamp
+from sampler.storage.result_files import read_draws, write_result
 
 FINGERPRINT = {
     "settings": {"network.widths": 10, "sampler.seed": 0},
@@ -229,13 +231,45 @@ def test_a_kill_in_the_first_save_leaves_nothing_that_is_in_the_way(folder, monk
 def test_of_what_came_to_its_end_one_checkpoint_is_kept(folder):
     checkpoints = saved(folder, 1, 2, 3)
     for _ in range(2):
-        checkpoints.settle()
+        checkpoints.settle(xr.DataTree())
         (path,) = folder.iterdir()
         assert read_archive(path).header["done"] == 3
     save(checkpoints, 4)
     assert Checkpoints(folder, FINGERPRINT).newest().header["done"] == 4
     checkpoints.remove()
     assert reached(folder) is None
+
+
+def test_what_stored_draws_have_is_not_kept_twice_and_comes_back(folder, rng):
+    predictor = rng.standard_normal((2, 50, 300, 1)).astype(np.float32)
+    state, numbers = rng.standard_normal((2, 7)), rng.standard_normal((2, 50, 300))
+    arrays = {"gathered/predictor/0": predictor, "state/z": state, "gathered/lp": numbers}
+    checkpoints = Checkpoints(folder, FINGERPRINT)
+    checkpoints.save({"phase": "draws", "done": 100, "total": 100}, arrays)
+    whole = sum(path.stat().st_size for path in folder.iterdir())
+    axes = ("chain", "draw", "test_example")
+    groups = {
+        "posterior": xr.Dataset({"z": (("chain", "coordinate"), state)}),
+        "predictions": xr.Dataset({"predictor": (axes, predictor[..., 0])}),
+        # Nearly the same is not the same.
+        "other": xr.Dataset({"lp": (axes, numbers + 1e-12)}),
+    }
+    write_result(folder.parent, DRAWS_FILE, xr.DataTree.from_dict(groups))
+    for _ in range(2):
+        checkpoints.settle(read_draws(folder.parent))
+        (path,) = folder.iterdir()
+        assert whole - path.stat().st_size == pytest.approx(predictor.nbytes, rel=0.01)
+        received = Checkpoints(folder, FINGERPRINT).newest()
+        assert set(received.arrays) == set(arrays)
+        for name, expected in arrays.items():
+            assert received.arrays[name].dtype == expected.dtype
+            np.testing.assert_array_equal(received.arrays[name], expected)
+    save(checkpoints, 101)
+    assert len(list(folder.iterdir())) == 2
+    (folder / slot_of(folder, 101).name).unlink()
+    (folder.parent / DRAWS_FILE).unlink()
+    with pytest.raises(InputError, match=DRAWS_FILE):
+        Checkpoints(folder, FINGERPRINT).newest()
 
 
 def test_of_an_archive_every_changed_bit_is_harmless_or_noticed(tmp_path, rng):
