@@ -88,7 +88,7 @@ class MarkovChain(DrawnTask):
                 yield with_positions(draw_features(states[start : start + size], self, generator))
 
         labels = np.where(is_positive, 1.0, -1.0)[:, None]
-        return RawExamples(blocks, labels, (), f"{of.first} {self!r}")
+        return RawExamples(blocks, labels, (), f"{of.first} {self.model_dump_json()}")
 
 
 def state_difference(features: int) -> np.ndarray:

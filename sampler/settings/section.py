@@ -5,7 +5,7 @@ Recipe key, Python keyword, help, completion, reference and hash follow from the
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, Signature, cleandoc, signature
 from textwrap import fill, indent
@@ -63,6 +63,13 @@ class Section(BaseModel):
                 error = error_of(type(self), problem, given)
             if error is not None:  # raised here, as its context would hold it: it can be pickled
                 raise error
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """What was given, in the order of the fields; its text makes the same section again."""
+        given = (key for key in type(self).model_fields if key in self.model_fields_set)
+        return ((key, getattr(self, key)) for key in given)
+
+    __str__ = BaseModel.__repr__
 
     def filled_in(self, defaults: Mapping[str, Any]) -> "Section":
         """The section with defaults for what it leaves open; they do not count as given."""

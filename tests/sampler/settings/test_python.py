@@ -12,6 +12,7 @@ import pytest
 
 import sampler
 import theory
+from sampler.attention.variants import VARIANTS
 from sampler.errors import InputError
 from sampler.settings.sampler import SamplerSettings
 from sampler.settings.section import meaning, plain
@@ -171,6 +172,14 @@ def test_what_was_given_makes_the_same_recipe(path):
     assert again == recipe
     assert again.hash8 == recipe.hash8
     assert again.to_toml() == recipe.to_toml()
+
+
+@pytest.mark.parametrize("name", ["quickstart", "digits", "attention_variants_markov"])
+def test_the_text_of_a_recipe_makes_it_again(name):
+    recipe = sampler.Recipe.load(ROOT / "runs" / f"{name}.toml")
+    names = {public: getattr(sampler, public) for public in sampler.__all__}
+    names |= {VARIANTS[kind].__name__: VARIANTS[kind] for kind in VARIANTS}
+    assert eval(str(recipe), names) == recipe
 
 
 def test_the_help_of_a_section_has_the_meaning_of_every_field():
