@@ -312,11 +312,10 @@ def test_an_evidence_that_is_not_trusted_stands_beside_no_model(sound):
 def test_estimators_warn_of_draws_that_fail(kind, monkeypatch):
     tree = stored(FAILURES.get(kind)).draws
     monkeypatch.setattr("sampler.api.estimators.drawn", lambda *_, **__: tree)
-    estimator = sampler.AttentionRegressor()
-    estimator.recipe_ = None
+    attended, labels = np.random.default_rng(0).normal(size=(6, 2, 3)), np.arange(6.0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        estimator._sample()
+        estimator = sampler.AttentionRegressor().fit(attended, labels)
     warned = [one for one in caught if issubclass(one.category, ConvergenceWarning)]
     assert len(warned) == (kind is not None)
     assert estimator.reliability_.tone == ("good" if kind is None else "bad")
