@@ -186,6 +186,15 @@ def free_memory_maps() -> None:
         sys.modules["jax"].clear_caches()
 
 
+def prepare_devices(devices: int = DEVICES) -> None:
+    """Divide the processor, then raise InputError where devices that are asked for are not there.
+
+    In this order: to look at devices begins JAX, and what it has then stays for the process.
+    """
+    divide_processor(devices)
+    refuse_absent_platforms()
+
+
 def refuse_absent_platforms() -> None:
     """Raise InputError where the environment asks JAX for devices that are not there."""
     asked = {name: os.environ[name] for name in PLATFORMS if os.environ.get(name)}

@@ -135,8 +135,7 @@ class Arrays(TaskSettings):
             "heads": heads, "head_names": head_names, **others,
         }  # fmt: skip
         arrays = named_as_in_a_file(given)
-        settings = {key: value for key, value in others.items() if key not in arrays}
-        settings = {key: value for key, value in settings.items() if not is_array_name(key)}
+        settings = {key: value for key, value in others.items() if not is_array_name(key)}
         if isinstance(labels, str):
             settings["labels"] = labels
         else:

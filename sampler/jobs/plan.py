@@ -186,9 +186,8 @@ class SharedData:
         task = fit_task(self.data, recipe)
         return self.once("task", recipe, lambda: with_teacher(task, recipe))
 
-    def eigenvalue(self, recipe: Recipe) -> float | None:
-        """Their `leading_eigenvalue` for a recipe."""
-        task = self.fitted(recipe)
+    def eigenvalue(self, recipe: Recipe, task: Task) -> float | None:
+        """The `leading_eigenvalue` of `fitted`, the data for a recipe."""
         return self.once("eigenvalue", recipe, lambda: leading_eigenvalue(task, recipe))
 
     def problem(self, recipe: Recipe) -> "AnyProblem":
@@ -237,7 +236,7 @@ def plan_with_data(
     more  arrays that are held beside those of the command
     """
     method, filled, sampled, task = None, recipe, command != "solve", data.fitted(recipe)
-    eigenvalue = data.eigenvalue(recipe) if sampled else None
+    eigenvalue = data.eigenvalue(recipe, task) if sampled else None
     sizes = Sizes.of(recipe, task, eigenvalue)
     refuse_infinite_kernel(recipe, task, sizes.architecture)
     if sampled:

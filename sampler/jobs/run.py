@@ -16,9 +16,8 @@ from sampler.presentation.terminal import print_line
 from sampler.runtime import (
     DEVICES,
     at_most_devices,
-    divide_processor,
     jax_settings,
-    refuse_absent_platforms,
+    prepare_devices,
 )
 from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe
 from sampler.storage.checkpoints import Checkpoints, has_checkpoint
@@ -49,8 +48,7 @@ def start_run(plan: Plan, interruption: Interruption, extended: bool = False) ->
             return code
         # Chains go on upon as many devices as where they began.
         recorded = directory.manifest.devices
-        divide_processor(recorded or DEVICES)
-        refuse_absent_platforms()
+        prepare_devices(recorded or DEVICES)
         begin(plan, directory)
         with jax_settings(), at_most_devices(recorded):
             loaded = "sampler.jobs.stages" in sys.modules

@@ -17,7 +17,14 @@ from sampler.analysis.text import wrapped
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import nonlinear_table, theory_table
 from sampler.errors import ExitCode
-from sampler.jobs.done import comparison_stamp, draws_stamp, is_done, theory_stamp, worth
+from sampler.jobs.done import (
+    LIMITS,
+    comparison_stamp,
+    draws_stamp,
+    is_done,
+    theory_stamp,
+    worth,
+)
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
@@ -226,7 +233,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     attributes = tree["sample_stats"].attrs
     algorithm = algorithm_named(attributes["algorithm"], attributes)
     more = algorithm.counts.more
-    if attributes.get("ended_by") in ("max_draws", "max_minutes"):
+    if attributes.get("ended_by") in LIMITS:
         more = attributes["ended_by"]
     draws = Draws(tree)
     arguments = draws.statistics, algorithm, lambda: draws.fixed

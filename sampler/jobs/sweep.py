@@ -24,7 +24,7 @@ from sampler.jobs.workers import (
     walk,
 )
 from sampler.presentation.terminal import log_errors, print_line
-from sampler.runtime import DEVICES, divide_processor, jax_settings, refuse_absent_platforms
+from sampler.runtime import jax_settings, prepare_devices
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import (
     LOG,
@@ -76,8 +76,7 @@ def start_sweep(
     for option, value in (("workers", workers), ("scheduler", scheduler)):
         if value is not None:
             refuse_what_workers_lack(plan, f"--{option}", value)
-    divide_processor(DEVICES)  # before anything asks JAX for its devices
-    refuse_absent_platforms()
+    prepare_devices()
     with open_directory(plan) as directory:
         outcomes: dict[str, PointOutcome] = {}
         with chosen_engine(plan, interruption, workers, scheduler) as engine:
@@ -184,8 +183,7 @@ def run_one(
         raise InputError("--point", index, f"use 0 to {len(points) - 1}")
     label, asked = points[index]
     plan = make_plan("run", asked, point_directory(directory, label), figures)
-    divide_processor(DEVICES)  # before anything asks JAX for its devices
-    refuse_absent_platforms()
+    prepare_devices()
     stored = directory / RECIPE_FILE
     if not (stored.is_file() and Recipe.load(stored) == recipe):
         shared = fingerprint_of_sweep(recipe)

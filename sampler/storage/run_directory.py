@@ -1,13 +1,13 @@
 """A run directory that this process holds: claimed for one recipe, its manifest in memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampler.errors import DISK_FAILURES, DiskError, ExitCode, InputError, RequeueError
-from sampler.settings.toml import flattened, take_out
+from sampler.settings.toml import flattened
 from sampler.storage.directory import (
     LOCK_FILE,
     LOG_FILE,
@@ -155,8 +155,8 @@ def opened_directory(
 
 def seeds_of(recipe: "AnyRecipe") -> dict[str, int]:
     """Every seed of a recipe, by its dotted key."""
-    settings = flattened(recipe.model_dump()).items()
-    return {key: value for key, value in settings if key.endswith("seed") and "sweep" not in key}
+    settings = flattened(recipe.model_dump(exclude={"sweep"})).items()
+    return {key: value for key, value in settings if key.endswith("seed")}
 
 
 def make_folders(path: Path) -> list[Path]:
@@ -202,11 +202,12 @@ def refuse_another(path: Path, recipe: "AnyRecipe", extended: bool) -> None:
     if not (path / RECIPE_FILE).is_file():
         return
     stored = AnyRecipe.load(path / RECIPE_FILE)
-    if keys := differing_keys(stored, recipe, NUMBERS_OF_DRAWS):
-        more = ", …" if len(keys) > MOST_NAMED else ""
-        named = f"{', '.join(keys[:MOST_NAMED])}{more}"
+    keys = differing_keys(stored, recipe)
+    if others := [key for key in keys if key not in NUMBERS_OF_DRAWS]:
+        more = ", …" if len(others) > MOST_NAMED else ""
+        named = f"{', '.join(others[:MOST_NAMED])}{more}"
         remedy = f"holds a run of another recipe ({named} differ); choose another directory"
-    elif not extended and differing_keys(stored, recipe):
+    elif keys and not extended:
         how = "use `resume DIR`, which appends draws with --more, or "
         remedy = "holds this run with another number of draws; "
         remedy += f"{'' if recipe.sweep else how}choose another directory"
@@ -226,22 +227,16 @@ def refuse_differences(path: Path, manifest: Manifest, determined: Mapping[str, 
         raise InputError("DIR", path, text)
 
 
-def differing_keys(
-    recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()
-) -> list[str]:
+def differing_keys(recipe: "AnyRecipe", other: "AnyRecipe") -> list[str]:
     """Dotted keys in which two recipes differ, wherever their data lie; none of the same recipe.
 
     What a run may change counts as equal: how far it goes at most, and which values the keys of a
     sweep have.
-
-    but_for  dotted keys that may differ, too
     """
 
     def compared(recipe: "AnyRecipe") -> dict[str, Any]:
         settings = recipe.without_paths()
         recipe.leave_out_what_changes(settings)
-        for key in but_for:
-            take_out(settings, key)
         return flattened(settings)
 
     mine, others = compared(recipe), compared(other)
