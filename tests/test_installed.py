@@ -1,7 +1,8 @@
 """The program without its repository: it names no file of it, and a wheel has all that it needs.
 
-Nothing but its dependencies is imported. Slow: a wheel is built and installed into an environment
-of its own, where this one's libraries are found and nothing else of it.
+Nothing but its dependencies is imported. Slow: an archive of the sources is made, a wheel is built
+from it and installed into an environment of its own, where this one's libraries are found and
+nothing else of it.
 """
 
 import os
@@ -62,8 +63,12 @@ def test_stored_results_are_told_and_drawn_by_dependencies_alone(tmp_path):
 
 # --- a wheel, installed
 
-# What a wheel is built from.
-BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "sampler", "theory", "runs")
+# What an archive of the sources is made from.
+BUILT_FROM = (
+    *("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"),
+    *("CHANGELOG.md", "CITATION.cff", "constraints.txt", "sampler", "theory", "runs"),
+)
+ARCHIVE = "from setuptools.build_meta import build_sdist; build_sdist({!r})"
 
 
 class Installed:
@@ -113,9 +118,11 @@ def program(tmp_path_factory) -> Installed:
         else:  # runs of this repository may have left gigabytes
             without = shutil.ignore_patterns("__pycache__", "results", "omniglot")
             shutil.copytree(path, source / path.name, symlinks=True, ignore=without)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
-    done([*build, "--no-index", "--wheel-dir", home, source], home)
+    done([sys.executable, "-c", ARCHIVE.format(os.fspath(home))], source)
     shutil.rmtree(source)
+    (archive,) = home.glob("*.tar.gz")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
+    done([*build, "--no-index", "--wheel-dir", home, archive], home)
     (wheel,) = home.glob("*.whl")
     return Installed(home, wheel)
 

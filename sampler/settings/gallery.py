@@ -13,8 +13,9 @@ from pathlib import Path
 
 from sampler.errors import InputError
 
-# In the repository a link; an installed package has the files.
-GALLERY = Path(__file__).parents[1] / "gallery"
+# An installed package has copies (setup.py); in the repository they are where they are written.
+INSTALLED = Path(__file__).parents[1] / "gallery"
+GALLERY = INSTALLED if INSTALLED.is_dir() else Path(__file__).parents[2] / "runs"
 SUFFIX = ".toml"
 # The one to begin with.
 FIRST = "quickstart"
