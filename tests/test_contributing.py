@@ -47,7 +47,7 @@ TABLES = {
 }
 COIN = """
 name = "coin"
-task = { kind = "coin" }
+task = { kind = "coin", examples_train = 8, examples_test = 8 }
 network = { widths = 3 }
 posterior = { temperature = 0.5 }
 theory = { starts = 1 }
@@ -97,6 +97,30 @@ def test_the_variant_makes_the_attention_of_a_recipe(tmp_path):
     omega = build_task(load_recipe(path, ['attention.form={kind="squared"}'])).train.attention[0]
     np.testing.assert_allclose(omega.sum(axis=2), 1.0, rtol=1e-12)
     assert np.abs(omega - build_task(load_recipe(path)).train.attention[0]).max() > 0.01
+
+
+def test_the_task_has_its_splits_and_heads_by_what_it_says_of_one_example():
+    """Inputs and matrices by loops from their definition; the known head reads off the label."""
+    section = TASKS["coin"](examples_train=5, examples_test=4, examples_validation=3)
+    task = section.make()
+    assert [split.shape for split in task.splits] == [(count, 5, 6) for count in (5, 4, 3)]
+    assert task.head_names == (("before", "random"),)
+    for split in task.splits:
+        tosses = split.inputs[:, 1:, 0]
+        assert set(np.unique(tosses)) <= {-1.0, 1.0}
+        np.testing.assert_array_equal(split.labels, tosses[:, 2:3])
+        np.testing.assert_array_equal(
+            split.inputs[:, :, 1:], np.broadcast_to(np.eye(5), (split.examples, 5, 5))
+        )
+        expected = np.full((5, 5), 1 / 5)
+        expected[:, -1] = np.where(np.arange(5) == 3, math.exp(10.0), 1.0) / (math.exp(10.0) + 4)
+        np.testing.assert_allclose(
+            split.attention[0][:, 0], np.broadcast_to(expected, (split.examples, 5, 5)), rtol=1e-12
+        )
+    learned = section.make(sampler.Attention(heads=[["learned", "uniform"]]))
+    assert learned.learned.learned == ((True, False),)
+    assert section.model_copy(update={"examples_test": 2}).make().checksum != task.checksum
+    assert section.make().checksum == task.checksum
 
 
 @pytest.mark.heavy

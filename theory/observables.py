@@ -57,18 +57,11 @@ def correct(
     mean: Num[np.ndarray, "*batch example output"], labels: Num[np.ndarray, "example output"]
 ) -> Bool[np.ndarray, "*batch example"]:
     """Which examples are classified correctly, in every group of outputs."""
-    return np.all(correct_by_group(mean, labels), axis=-1)
-
-
-def correct_by_group(
-    mean: Num[np.ndarray, "*batch example output"], labels: Num[np.ndarray, "example output"]
-) -> Bool[np.ndarray, "*batch example group"]:
-    """Which examples are classified correctly in each group of outputs."""
     if labels.shape[1] == 1:
-        return np.sign(mean) == labels
+        return (np.sign(mean) == labels)[..., 0]
     groups = class_groups(labels) or 1
     largest = (np.argmax(a.reshape(*a.shape[:-1], groups, -1), axis=-1) for a in (mean, labels))
-    return np.equal(*largest)
+    return np.all(np.equal(*largest), axis=-1)
 
 
 def head_scores(

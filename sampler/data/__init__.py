@@ -4,7 +4,8 @@ split            examples: held as arrays, or made block by block
 checks           what the arrays of a split must be, and what is doubtful about them
 labelled_inputs  labels and positions as numbers; inputs of several classes
 task             what every task ends in, validated once; names and number of its paths
-heads_of_task    heads: drawn, of a trained transformer, or chosen among those of the data
+drawn_task       what a task whose heads are drawn has to say, and what is made of it
+heads_of_task    heads of a trained transformer, or chosen among those of the data
 make             from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain     hidden Markov chain classification
 time_series      time series: drawn, of a hidden oscillation, or read from the UEA archive

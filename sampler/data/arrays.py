@@ -173,7 +173,7 @@ class Arrays(TaskSettings):
 
         write_atomically(path, write)
 
-    def make(self, attention: Attention | None) -> Task:
+    def make(self, attention: Attention | None = None) -> Task:
         """Read the arrays; the heads are those of the recipe, if it has any."""
         chosen = attention is not None
         if self._held is None:

@@ -13,11 +13,11 @@ from jaxtyping import Float
 from sampler.attention.layers import layer_matrices
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import Finite
-from sampler.data.heads_of_task import RawExamples, with_drawn_heads
+from sampler.data.drawn_task import DrawnHeads, DrawnTask
+from sampler.data.heads_of_task import RawExamples
 from sampler.data.labelled_inputs import scaled_one_hot
-from sampler.data.split import draw_splits
-from sampler.data.task import Task
-from sampler.settings.task_sections import LEARNED, Attention, DrawnTask
+from sampler.data.task import NO_NAMES
+from sampler.settings.task_sections import LEARNED, Attention
 from sampler.settings.types import Several
 from sampler.streams import Stream, stream
 
@@ -43,8 +43,16 @@ class Copy(DrawnTask):
     copied_logit: Finite = 4.0
     """Logit of the token before the last in copy heads; those of all others are 0."""
 
-    def make(self, attention: Attention) -> Task:
-        """Draw the sequences, and logits [key] of every head.
+    def draw(self, examples: int, of: Stream) -> RawExamples:
+        generator = stream(self.seed, of)
+        symbols = generator.integers(self.symbols, size=(examples, self.tokens))
+        labels = scaled_one_hot(symbols[:, COPIED], self.symbols)
+        return RawExamples.of(
+            lambda part: scaled_one_hot(symbols[part], self.symbols), labels, symbols
+        )
+
+    def heads(self, attention: Attention, tokens: int, channels: int) -> DrawnHeads:
+        """Logits [key] of every head.
 
         They are `copied_logit` for the token before the last of a copy head, independent normal
         numbers of standard deviation β for a random head or a draw of a learned one, else 0.
@@ -59,19 +67,8 @@ class Copy(DrawnTask):
                 logits[COPIED] = self.copied_logit
             return (logits,)
 
-        def draw(examples: int, of: Stream) -> RawExamples:
-            generator = stream(self.seed, of)
-            symbols = generator.integers(self.symbols, size=(examples, self.tokens))
-            labels = scaled_one_hot(symbols[:, COPIED], self.symbols)
-            return RawExamples.of(
-                lambda part: scaled_one_hot(symbols[part], self.symbols), labels, symbols
-            )
-
         random = LearnedHeads("positions", np.array([beta]), (), ())
-        splits = draw_splits(self, draw)
-        return with_drawn_heads(
-            splits, attention, self.head_seed, logits_of, matrices_of_positions, random
-        )
+        return DrawnHeads(logits_of, matrices_of_positions, random, NO_NAMES)
 
 
 def matrices_of_positions(

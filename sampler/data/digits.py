@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.data.heads_of_task import RawExamples, with_logit_weights
+from sampler.data.drawn_task import DrawnTask, LogitWeights, RawSplits
+from sampler.data.heads_of_task import RawExamples
 from sampler.data.labelled_inputs import centred_one_hot
-from sampler.data.task import Task
 from sampler.errors import InputError
-from sampler.settings.task_sections import Attention, DrawnTask
+from sampler.settings.task_sections import Attention
 from sampler.streams import Stream, stream
 
 # Scikit-learn's handwritten digits: how many there are, and pixels a side.
@@ -52,17 +52,19 @@ class Digits(DrawnTask):
             raise ValueError("name every class once")
         return classes
 
-    def make(self, attention: Attention) -> Task:
-        """Cut the drawings into patches and let the heads of the recipe attend them.
+    def logit_weights(self, attention: Attention, tokens: int, channels: int) -> LogitWeights:
+        return {
+            "similar": lambda: similarity_weights(SIDE, self.patch),
+            "near": lambda: distance_weights(SIDE, self.patch),
+        }
+
+    def splits(self, attention: Attention) -> RawSplits:
+        """Cut the drawings into patches.
 
         Raises InputError if the drawings of these classes do not suffice for the splits.
         """
         images, digits = read_images(self.classes)
         self.refuse_shared(len(images))
-        logit_weights = {
-            "similar": lambda: similarity_weights(SIDE, self.patch),
-            "near": lambda: distance_weights(SIDE, self.patch),
-        }
 
         def examples(drawings: np.ndarray) -> RawExamples | None:
             chosen, labels = images[drawings], centred_one_hot(digits[drawings], self.classes)
@@ -75,14 +77,13 @@ class Digits(DrawnTask):
 
         order = stream(self.seed, Stream.TRAIN).permutation(len(images))
         before_middle = order[: len(images) // 2]
-        splits = (
+        return (
             examples(order[: self.examples_train]),
             examples(order[::-1][: self.examples_test]),
             examples(before_middle[::-1][: self.examples_validation])
             if self.examples_validation
             else None,
         )
-        return with_logit_weights(splits, attention, self.head_seed, logit_weights)
 
     def refuse_shared(self, drawings: int) -> None:
         """Raise InputError where two splits of so many drawings would share some."""

@@ -1,10 +1,10 @@
-"""Heads of a task: drawn, of a trained transformer, or chosen among those that data come with.
+"""Heads of a task: of a trained transformer, or chosen among those that data come with.
 
 A recipe names a kind for each head of each layer, and an attention variant. Heads whose kind is
 "learned" are sampled: their matrices are one draw of their prior, and uniform before it is made.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from sampler.attention.layers import factored_attention, variants_by_head
+from sampler.attention.layers import variants_by_head
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.padding import within
 from sampler.attention.variants import AttentionVariant, Softmax
@@ -23,7 +23,7 @@ from sampler.data.split import (
     checksum_of,
     held_or_streamed,
 )
-from sampler.data.task import NO_NAMES, HeadNames, PathNames, Task
+from sampler.data.task import HeadNames, Task
 from sampler.errors import InputError, Verbatim
 from sampler.settings.task_sections import (
     LEARNED,
@@ -45,8 +45,6 @@ from sampler.transformer.trained_transformer import (
 HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
 # Ω of every layer, from the inputs [example, token, channel].
 Attend = Callable[[np.ndarray], tuple[np.ndarray, ...]]
-# W/β [channel, channel] of a kind of heads, for logits x_sᵀ W x_t.
-LogitWeights = Mapping[str, Callable[[], np.ndarray]]
 
 
 # --- what the recipe says of heads
@@ -207,79 +205,6 @@ def attended_split(
     if raw is None:
         return None
     return held_or_streamed(AttendedExamples(raw, attend, variants, weights), raw.labels)
-
-
-def with_drawn_heads(
-    splits: Sequence[RawExamples | None],
-    attention: Attention,
-    head_seed: int,
-    weights_of: Callable[[str, np.random.Generator], tuple[np.ndarray, ...]],
-    matrices_of: Callable[..., np.ndarray],
-    random: LearnedHeads,
-    named_paths: PathNames = NO_NAMES,
-) -> Task:
-    """The task of training, test and validation examples, with the heads of a recipe.
-
-    weights_of   draws the weights of one head from its kind and a random generator of its own
-    matrices_of  makes Ω [example, head, key, query] of a layer from inputs, weights [head, …] and
-                 the variants of the heads
-    random       form and scale of random heads, which learned ones have a priori
-    """
-    _, tokens, channels = next(splits[0].blocks(0, 1)).shape
-    variants = chosen_variants(attention, tokens)
-    layers = []
-    for layer, kinds in enumerate(attention.heads):
-        of_heads = [
-            weights_of(kind, stream(head_seed, Stream.HEADS, layer, head))
-            for head, kind in enumerate(kinds)
-        ]
-        layers.append(tuple(np.stack(arrays) for arrays in zip(*of_heads, strict=True)))
-
-    def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        return tuple(
-            matrices_of(inputs, *weights, those)
-            for weights, those in zip(layers, variants, strict=True)
-        )
-
-    weights = tuple(array for of_layer in layers for array in of_layer)
-    return Task.of(
-        *(attended_split(raw, attend, variants, weights) for raw in splits),
-        name_heads(attention),
-        named_paths=named_paths,
-        learned=learned_heads(attention, variants, channels, random),
-    )
-
-
-def with_logit_weights(
-    splits: Sequence[RawExamples | None],
-    attention: Attention,
-    head_seed: int,
-    logit_weights: LogitWeights,
-) -> Task:
-    """The task of training, test and validation examples, whose heads have W_Q and W_K.
-
-    They are [key channel, channel], for logits (W_K x_s)·(W_Q x_t)/√D, of a head that is
-
-    uniform  0
-    random   Gaussian entries of variance 1/D, W_Q multiplied by the inverse temperature β
-    learned  as random: one draw of the prior
-
-    and of other kinds those of logits β x_sᵀ W x_t. Only a random head draws random numbers.
-    """
-    channels = next(splits[0].blocks(0, 1)).shape[2]
-    beta, root = attention.inverse_temperature, np.sqrt(channels)
-
-    def weights_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        if kind in ("random", LEARNED):
-            query, key = generator.standard_normal((2, channels, channels)) / root
-            return beta * query, key
-        weights = np.zeros((channels, channels)) if kind == UNIFORM else logit_weights[kind]()
-        # Keys are the inputs themselves.
-        return beta * root * weights, np.eye(channels)
-
-    scale = np.array([beta * (1.0 / root), 1.0 / root])
-    random = LearnedHeads("low_rank", scale, (), (), channels)
-    return with_drawn_heads(splits, attention, head_seed, weights_of, factored_attention, random)
 
 
 # --- heads of a trained transformer

@@ -11,11 +11,10 @@ import numpy as np
 
 from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
-from sampler.data.heads_of_task import RawExamples, with_drawn_heads
+from sampler.data.drawn_task import DrawnHeads, DrawnTask
+from sampler.data.heads_of_task import RawExamples
 from sampler.data.labelled_inputs import with_positions
-from sampler.data.split import draw_splits
-from sampler.data.task import Task
-from sampler.settings.task_sections import LEARNED, Attention, DrawnTask
+from sampler.settings.task_sections import LEARNED, Attention
 from sampler.settings.types import Count, Even, NotNegative, Probability
 from sampler.streams import Stream, stream
 
@@ -53,9 +52,9 @@ class MarkovChain(DrawnTask):
         """Labels, hidden states, and the logit weights of one head."""
         return super().least_numbers * (1 + self.tokens) + (self.features + self.tokens + 1) ** 2
 
-    def make(self, attention: Attention) -> Task:
-        """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""
-        positions, beta = self.tokens + 1, attention.inverse_temperature
+    def heads(self, attention: Attention, tokens: int, channels: int) -> DrawnHeads:
+        """Heads with the logit weights W of `head_weights`."""
+        positions, beta = tokens, attention.inverse_temperature
 
         def weights_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray]:
             return (head_weights(kind, self.features, positions, beta, generator),)
@@ -67,13 +66,10 @@ class MarkovChain(DrawnTask):
 
         scale = np.sqrt(beta) * random_scale(self.features, positions)
         random = LearnedHeads("full", scale, (), ())
-        splits = draw_splits(self, self.sequences)
-        return with_drawn_heads(
-            splits, attention, self.head_seed, weights_of, matrices_of, random, NAMED_PATHS
-        )
+        return DrawnHeads(weights_of, matrices_of, random, NAMED_PATHS)
 
-    def sequences(self, examples: int, of: Stream) -> RawExamples:
-        """So many sequences with random numbers of this stream, drawn at once or in blocks."""
+    def draw(self, examples: int, of: Stream) -> RawExamples:
+        """Sequences, first class + then class −, as evenly as possible, at once or in blocks."""
         is_positive = np.arange(examples) < (examples + 1) // 2
 
         def blocks(first: int, size: int) -> Iterator[np.ndarray]:

@@ -145,7 +145,7 @@ class OneShot(TaskSettings):
     def is_a_source(cls, test):
         return source_of(test, ("characters", "digits"))
 
-    def make(self, attention: Attention | None) -> Task:
+    def make(self, attention: Attention | None = None) -> Task:
         """Draw episodes of the characters that a model was trained, chosen and to be tested on.
 
         The inputs are the trained network's, the attention matrices those of its W_Q and W_K.

@@ -6,16 +6,15 @@ is needed of the examples in a network of the theory, so that blocks can be forg
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from sampler.attention.padding import read_weights, within
 from sampler.mcmc.collected_draws import evenly_spaced
-from sampler.streams import Stream
 
 # Splits of up to so many bytes are held. A block has at most so many, and that many examples.
 HELD_BYTES, BLOCK_BYTES, BLOCK = 2**28, 2**26, 256
@@ -23,7 +22,6 @@ HELD_BYTES, BLOCK_BYTES, BLOCK = 2**28, 2**26, 256
 MEASURED_EXAMPLES = 16
 KeptHeads = tuple[tuple[int, ...], ...]
 Checksum = Any  # of hashlib, whose type has no public name
-Drawn = TypeVar("Drawn")
 
 
 class HeldSplit:
@@ -207,21 +205,6 @@ def block_size(numbers: int, most: int | None = BLOCK) -> int:
     """Choose how many examples a block has, each of them with so many numbers."""
     fitting = max(1, BLOCK_BYTES // (8 * numbers))
     return fitting if most is None else min(most, fitting)
-
-
-def draw_splits(
-    settings: Any, draw: Callable[[int, Stream], Drawn]
-) -> tuple[Drawn, Drawn, Drawn | None]:
-    """Draw training, test and, unless it has no examples, validation split.
-
-    `draw` gets the number of examples and the stream of their random numbers.
-    """
-    sizes = (
-        (settings.examples_train, Stream.TRAIN),
-        (settings.examples_test, Stream.TEST),
-        (settings.examples_validation, Stream.VALIDATION),
-    )
-    return tuple(draw(size, of) if size else None for size, of in sizes)
 
 
 # --- checksums

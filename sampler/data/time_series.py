@@ -24,14 +24,13 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 
-from sampler.data.heads_of_task import RawExamples, with_logit_weights
+from sampler.data.drawn_task import DrawnTask, LogitWeights, RawSplits, TaskOfHeads
+from sampler.data.heads_of_task import RawExamples
 from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of, with_positions
-from sampler.data.split import draw_splits
-from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.refusals import refuse_untrainable
-from sampler.settings.task_sections import Attention, DataSettings, DrawnTask, TaskSettings
+from sampler.settings.task_sections import Attention, DataSettings, TaskSettings
 from sampler.settings.training import TrainingTask
 from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
 from sampler.streams import Stream, stream
@@ -53,14 +52,30 @@ class SeriesFiles(DataSettings):
     """The largest number of tokens, where `stride` is not set."""
 
 
-class TimeSeries(DrawnTask):
-    """Series of a hidden oscillation: one half of the channels leads the other, or follows it.
+class AttendedSeries(TaskOfHeads):
+    """Series to which lag heads, or others, attend.
 
-    The classes differ in the sign of `lag` alone: one is the other with time reversed.
+    Channels are those of the series and one-hot positions; token 0 is the beginning-of-sequence
+    token (BOS), whose features are 0.
     """
 
     head_kinds: ClassVar = HEAD_KINDS
     attention_defaults: ClassVar = DEFAULT_HEADS
+
+    def logit_weights(self, attention: Attention, tokens: int, channels: int) -> LogitWeights:
+        """Those of lag heads; InputError if the series are too short for them."""
+        lag = attention.lag
+        if any("lag" in kinds for kinds in attention.heads) and lag >= tokens - 1:
+            remedy = f"must be below the {tokens - 1} tokens of a series"
+            raise InputError("attention.lag", lag, remedy)
+        return {"lag": lambda: lag_weights(channels - tokens, tokens, lag)}
+
+
+class TimeSeries(AttendedSeries, DrawnTask):
+    """Series of a hidden oscillation: one half of the channels leads the other, or follows it.
+
+    The classes differ in the sign of `lag` alone: one is the other with time reversed.
+    """
 
     kind: Literal["time_series"] = "time_series"
     tokens: Several = 40
@@ -92,17 +107,12 @@ class TimeSeries(DrawnTask):
         """Series of the archive where a folder is named, drawn ones otherwise."""
         return SeriesArchive if "folder" in settings else cls
 
-    def make(self, attention: Attention) -> Task:
-        """Draw the series and the heads."""
-        drawn = draw_splits(self, lambda size, of: draw_series(self, size, stream(self.seed, of)))
-        return series_task(drawn, attention, self.head_seed)
+    def draw(self, examples: int, of: Stream) -> RawExamples:
+        return series_examples(draw_series(self, examples, stream(self.seed, of)))
 
 
-class SeriesArchive(SeriesFiles, TaskSettings):
+class SeriesArchive(SeriesFiles, AttendedSeries):
     """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
-
-    head_kinds: ClassVar = HEAD_KINDS
-    attention_defaults: ClassVar = DEFAULT_HEADS
 
     kind: Literal["time_series"] = "time_series"
     classes: tuple[Text, Text] | None = None
@@ -117,8 +127,8 @@ class SeriesArchive(SeriesFiles, TaskSettings):
             raise ValueError("name two different classes")
         return classes
 
-    def make(self, attention: Attention) -> Task:
-        """Read the series of two classes, averaged over `stride` steps, and draw the heads.
+    def splits(self, attention: Attention) -> RawSplits:
+        """Read the series of two classes, averaged over `stride` steps.
 
         Raises InputError for a file that cannot be used, or where the classes to separate are open.
         """
@@ -126,7 +136,7 @@ class SeriesArchive(SeriesFiles, TaskSettings):
         if len(names) > 2:
             remedy = f"{self.folder} has more than two: {', '.join(names)}; name two of them"
             raise InputError("task.classes", ABSENT, remedy)
-        return series_task((train, test, None), attention, self.head_seed)
+        return series_examples(train), series_examples(test), None
 
 
 class LabelledSeries(SeriesFiles, TrainingTask):
@@ -179,31 +189,10 @@ def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
     return weights
 
 
-def series_task(
-    series: tuple[LabelledInputs, LabelledInputs, LabelledInputs | None],
-    attention: Attention,
-    head_seed: int,
-) -> Task:
-    """Make the task of training, test and validation series, with heads as the recipe has them.
-
-    Channels are those of the series and one-hot positions; token 0 is the beginning-of-sequence
-    token (BOS), whose features are 0. Raises InputError if the series are too short for the heads.
-    """
-    _, tokens, features = series[0].inputs.shape
-    lag = attention.lag
-    if any("lag" in kinds for kinds in attention.heads) and lag >= tokens:
-        remedy = f"must be below the {tokens} tokens of a series"
-        raise InputError("attention.lag", lag, remedy)
-    logit_weights = {"lag": lambda: lag_weights(features, tokens + 1, lag)}
-
-    def examples(of_split: LabelledInputs | None) -> RawExamples | None:
-        if of_split is None:
-            return None
-        values, labels = of_split.inputs, of_split.targets[:, None]
-        return RawExamples.of(lambda part: with_positions(values[part]), labels, values)
-
-    splits = tuple(map(examples, series))
-    return with_logit_weights(splits, attention, head_seed, logit_weights)
+def series_examples(series: LabelledInputs) -> RawExamples:
+    """Examples of series, with BOS and positions."""
+    values, labels = series.inputs, series.targets[:, None]
+    return RawExamples.of(lambda part: with_positions(values[part]), labels, values)
 
 
 def draw_series(

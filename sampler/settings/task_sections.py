@@ -15,9 +15,7 @@ from sampler.settings.types import (
     NotNegative,
     Positive,
     Seed,
-    Several,
     Text,
-    ValidationCount,
 )
 
 # The kind of heads whose attention is sampled.
@@ -125,8 +123,8 @@ class TaskSettings(DataSettings):
     attention_defaults: ClassVar[Mapping[str, Any]] = {}
     network_defaults: ClassVar[Mapping[str, Any]] = {}
 
-    def make(self, attention: Attention | None) -> Any:
-        """The `Task` of these settings; attention is None where the task has its own.
+    def make(self, attention: Attention | None = None) -> Any:
+        """The `Task` of these settings; without an attention it has the heads that it sets.
 
         Raises InputError where the data cannot be used.
         """
@@ -137,21 +135,6 @@ class TaskSettings(DataSettings):
         """Numbers that these data hold at least, even where examples are made in blocks: labels."""
         counts = (getattr(self, f"examples_{name}", None) for name in SPLITS)
         return sum(count or 0 for count in counts)
-
-
-class DrawnTask(TaskSettings):
-    """Settings of tasks that draw their examples and the weights of their heads."""
-
-    examples_train: Several = 100
-    """Examples to learn from."""
-    examples_test: Several = 1000
-    """Examples of the test set."""
-    examples_validation: ValidationCount = 0
-    """Examples of the validation set; without one: 0."""
-    seed: Seed = 0
-    """Seed of the examples."""
-    head_seed: Seed = 0
-    """Seed of the heads."""
 
 
 # Kinds of tasks. Each file is imported when a recipe first asks for its kind.

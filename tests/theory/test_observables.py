@@ -18,7 +18,6 @@ from theory import (
 from theory.observables import (
     accuracy,
     correct,
-    correct_by_group,
     labels_are_classes,
     off_diagonal_share,
     participation_ratio,
@@ -47,8 +46,6 @@ def test_of_several_classes_all_must_be_right():
     mean[1, 3:] = [0.0, 0.1, 0.2]
     mean[2, :3] = [3.0, 2.0, 1.0]
     assert labels_are_classes(labels)
-    by_group = [[True, True], [True, False], [False, True]]
-    np.testing.assert_array_equal(correct_by_group(mean, labels), by_group)
     np.testing.assert_array_equal(correct(mean, labels), [True, False, False])
     assert accuracy(mean, labels) == 1 / 3
 

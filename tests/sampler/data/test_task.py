@@ -3,7 +3,9 @@
 import itertools
 
 import numpy as np
+import pytest
 
+import sampler
 from sampler.attention import similarity
 from sampler.attention.similarity import HeadDistances
 from sampler.data.make import build_task
@@ -98,3 +100,20 @@ def test_heads_are_left_out_of_both_layers():
     assert task.path_names == (
         "random·good∘good", "random·good∘uniform", "random·uniform∘good", "random·uniform∘uniform",
     )  # fmt: skip
+
+
+DRAWN = [
+    sampler.MarkovChain(features=4, tokens=3),
+    sampler.TimeSeries(tokens=12, channels=2),
+    sampler.Digits(patch=4),
+    sampler.Copy(tokens=3),
+]
+
+
+@pytest.mark.parametrize("section", DRAWN, ids=lambda section: section.kind)
+def test_without_an_attention_a_task_has_the_heads_of_its_recipe(section):
+    """As a recipe without [attention] fills them in."""
+    recipe = Recipe(task=section, network={"widths": 3})
+    expected, received = build_task(recipe), section.make()
+    assert received.attention_names == expected.attention_names
+    assert received.checksum == expected.checksum
