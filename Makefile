@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-heavy arviz test-slow test-all lint format benchmark gpu clean
+.PHONY: help install demo docs test test-heavy arviz test-slow test-nightly test-all lint format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ arviz: $(VENV)/installed-with-tests  ## the tests of ArviZ's tools, in the relea
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
 	$(COMPILED_SOON) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"
+
+test-nightly: $(VENV)/installed-with-tests  ## every study of runs/ at small size
+	$(COMPILED_SOON) $(PYTEST) $(AT_MOST) 600 tests/test_runs_scripts.py
 
 test-all: $(VENV)/installed-with-tests  ## every test, the long ones included
 	$(PYTEST)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from runs.studies.width_gains.mathematics import diagonal_only
+from runs.studies.overlap_cuts.mathematics import diagonal_only
 from sampler.data.make import build_task
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe

@@ -1,5 +1,6 @@
-"""Studies of runs/, at small sizes, write their figure and their numbers."""
+"""Every study, at small size, writes its figures and its numbers: `make test-nightly`."""
 
+import json
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -9,31 +10,23 @@ import pytest
 
 from tests import ROOT
 from tests.commands import environment
+from tests.studies.test_tables import NAMES, assert_fields_are_kept
 
 STUDIES = ROOT / "runs" / "studies"
-NEEDS_TORCH = {"bring_your_own.study", "which_heads.hand_written", "which_heads.study"}
-NEEDS_IMAGES = {"one_shot.study"}
-MODULES = sorted(
-    f"{path.parent.name}.{path.stem}"
-    for path in STUDIES.glob("*/*.py")
-    if path.stem not in {"mathematics", "models", "task"}
-)
-# Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws, steps,
-# models. In the place of SERIES stands a folder of series.
+NEED_TORCH = {"bring_your_own", "hand_written_heads", "which_heads"}
+NEED_IMAGES = {"one_shot"}
+# Of studies that are scripts: draws of a chain, seeds, examples, draws, steps, models. In the place
+# of SERIES stands a folder of series.
 SERIES = "series"
 SIZES = {
-    "copy_head.study": ["2"],
-    "learning_curve.study": ["100"],
-    "next_order.study": ["4000", "200"],
-    "nonlinear_values.study": ["5", "1"],
-    "one_shot.study": ["F"],
-    "robust_attention.study": ["2"],
-    "teacher_student.study": ["50", "2"],
-    "trained_variants.study": ["JapaneseVowels_eq", "3", "20", "2", SERIES],
-    "which_heads.hand_written": ["1"],
-    "which_heads.study": ["look_up_2x4_0"],
-    "width_gains.cuts": ["3"],
-    "width_gains.study": ["2"],
+    "copy_head": ["2"],
+    "next_order": ["4000", "200"],
+    "nonlinear_values": ["5", "1"],
+    "one_shot": ["F"],
+    "teacher_student": ["50", "2"],
+    "trained_variants": ["JapaneseVowels_eq", "3", "20", "2", SERIES],
+    "tutorial": [],
+    "which_heads": ["look_up_2x4_0"],
 }
 
 
@@ -50,25 +43,45 @@ def write_series(folder):
         path.write_text(header + "\n".join(rows) + "\n", encoding="utf-8")
 
 
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("module", MODULES)
-def test_a_study_writes_its_figure_and_its_numbers(module, tmp_path):
-    if module in NEEDS_TORCH and find_spec("torch") is None:
+def run(name, *words):
+    """Run a study, at most two minutes."""
+    if name in NEED_TORCH and find_spec("torch") is None:
         pytest.skip("PyTorch is an extra: pip install -e '.[torch]'")
-    if module in NEEDS_IMAGES and not (ROOT / "runs" / "omniglot").is_dir():
+    if name in NEED_IMAGES and not (ROOT / "runs" / "omniglot").is_dir():
         pytest.skip("Omniglot's files are not in runs/omniglot")
-    sizes = [tmp_path if size == SERIES else size for size in SIZES.get(module, [])]
-    if tmp_path in sizes:
-        write_series(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", f"runs.studies.{module}", tmp_path, *sizes],
+        [sys.executable, "-m", f"runs.studies.{name}.study", *words],
         capture_output=True,
         text=True,
         cwd=ROOT,
         env=environment(None) | {"PYTHONPATH": str(ROOT)},
-        timeout=3600,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_study_is_run():
+    assert {path.parent.name for path in STUDIES.glob("*/study.py")} == {*NAMES, *SIZES}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_a_small_study_writes_its_figure_and_the_fields_that_are_kept(name, tmp_path):
+    run(name, "--small", "--out", tmp_path)
+    assert list(tmp_path.glob("*.png"))
+    content = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
+    assert list(content) == ["made", "versions", "numbers"]
+    assert_fields_are_kept(name, content["numbers"])
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", SIZES)
+def test_a_script_writes_its_figure_and_its_numbers(name, tmp_path):
+    sizes = [tmp_path if size == SERIES else size for size in SIZES[name]]
+    if tmp_path in sizes:
+        write_series(tmp_path)
+    run(name, tmp_path, *sizes)
     assert list(tmp_path.glob("*.png"))
     assert list(tmp_path.glob("*.json"))

@@ -1,145 +1,109 @@
-"""What studies share: folders, numbers that are computed once, averages, tables and the record.
+"""What studies share: points are measured to rows; numbers, tables and figures follow from rows.
 
-    python -m runs.studies.NAME.study [FOLDER] [SIZE …]
+    python -m runs.studies.NAME.study [--small] [--out FOLDER] [--tables]
 
-Without a folder, what takes long is kept in runs/results/NAME and not computed again, and numbers,
-figures and the tables of README.md are written into the folder of the study. With a folder
-everything goes there; sizes smaller than those of a study need a folder.
+Rows are kept in runs/results/NAME, and not measured again with the same arguments. Numbers and
+figures go into the folder of the study, tables into the pages that show them. With --small a few
+points of small size are measured, and all goes to runs/results/NAME-small; with --out, all goes to
+that folder. --tables writes the tables of pages from the numbers that are kept, and nothing else.
 """
 
-import hashlib
+import argparse
 import json
 import math
-import re
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from types import FunctionType
 
 import jax
-import numpy as np
 from matplotlib.figure import Figure
-from pydantic import BaseModel
 
+from runs.studies.tables import Table, put_tables
 from sampler.presentation import style
 
-jax.config.update("jax_enable_x64", True)
 RUNS = Path(__file__).resolve().parents[1]
 PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy")
 
 
+@dataclass(frozen=True)
 class Study:
-    """A study that was called with these arguments.
+    """A study, by what makes its parts.
 
-    home    its folder in runs/studies
-    folder  where numbers are kept that take long
-    shown   where record and figures are written
+    file     its study.py
+    points   name → function that measures a row, and its arguments; of small size, with a folder
+             for what else it writes
+    numbers  what numbers.json keeps, of rows by name
+    tables   for pages, by name, of numbers
+    figures  by name, of rows and numbers
     """
 
-    def __init__(self, file: str) -> None:
-        self.home = Path(file).resolve().parent
-        self.name = self.home.name
-        given, self.sizes = sys.argv[1:2], sys.argv[2:]
-        self.folder = Path(given[0]) if given else RUNS / "results" / self.name
-        self.shown = self.folder if given else self.home
-        self.folder.mkdir(parents=True, exist_ok=True)
+    file: str
+    points: Callable[[bool, Path], dict[str, tuple]]
+    numbers: Callable[[dict[str, dict]], dict]
+    tables: Callable[[dict], dict[str, Table]] = lambda numbers: {}
+    figures: Callable[[dict, dict], dict[str, Figure]] = lambda rows, numbers: {}
 
-    def size(self, place: int, default: int) -> int:
-        """A size by its place among those it was called with."""
-        return int(self.sizes[place]) if place < len(self.sizes) else default
+    @property
+    def home(self) -> Path:
+        return Path(self.file).resolve().parent
 
-    def once(self, name: str, measure: Callable[..., dict], *arguments: object) -> dict:
-        """What a function returns, from the folder where it was called with the same arguments."""
-        file = self.file_of(name, "json", measure, arguments)
-        if not file.is_file():
-            print(f"{name} …", flush=True)
-            content = json.dumps(measure(*arguments), indent=1, default=float)
-            file.write_text(content, encoding="utf-8")
-        return json.loads(file.read_text(encoding="utf-8"))
+    def kept(self, name: str = "numbers") -> dict:
+        """Numbers that are kept in the folder of the study."""
+        return json.loads((self.home / f"{name}.json").read_text(encoding="utf-8"))["numbers"]
 
-    def arrays_once(self, name: str, measure: Callable[..., dict], *arguments: object) -> dict:
-        """The same for arrays by name."""
-        file = self.file_of(name, "npz", measure, arguments)
-        if not file.is_file():
-            print(f"{name} …", flush=True)
-            np.savez_compressed(file, **measure(*arguments))
-        with np.load(file) as arrays:
-            return dict(arrays)
-
-    def file_of(self, name: str, ending: str, *settings: object) -> Path:
-        """Where that is kept which these settings, and functions by their names, determine."""
-        key = hashlib.sha256(text_of(settings).encode()).hexdigest()[:8]
-        return self.folder / f"{name.replace('/', '_')}-{key}.{ending}"
-
-    def record(self, numbers: dict, name: str = "numbers", **settings: object) -> None:
-        """Write numbers, each plain or an `estimate`, with what else determines them."""
+    def run(self) -> None:
+        """Do what the command line asks for."""
+        parser = argparse.ArgumentParser(description=f"The study {self.home.name}.")
+        parser.add_argument("--small", action="store_true", help="a few points of small size")
+        parser.add_argument("--out", type=Path, help="where everything goes")
+        parser.add_argument("--tables", action="store_true", help="write the tables of pages anew")
+        given = parser.parse_args()
+        if given.tables:
+            put_tables(self.home.name, self.tables(self.kept()))
+            return
+        jax.config.update("jax_enable_x64", True)
+        folder = given.out or RUNS / "results" / (self.home.name + "-small" * given.small)
+        shown = folder if given.out or given.small else self.home
+        folder.mkdir(parents=True, exist_ok=True)
+        points = self.points(given.small, folder).items()
+        rows = {name: once(folder, name, *point) for name, point in points}
+        numbers = rounded(self.numbers(rows))
         content = {
             "made": date.today().isoformat(),
             "versions": {package: version(package) for package in PACKAGES},
-            **settings,
-            "numbers": rounded(numbers),
+            "numbers": numbers,
         }
-        text = in_lines(content) + "\n"
-        (self.shown / f"{name}.json").write_text(text, encoding="utf-8")
-
-    def table(self, name: str, first: str, rows: Mapping[str, dict], columns: Mapping) -> None:
-        """Put numbers into the table of README.md below the comment with this name.
-
-        first    head of the first column, "a | b" of the first two, as in the labels of rows
-        columns  head → path to the number, digits, and by what it is multiplied
-        """
-        lines = [
-            [label, *(cell(at(numbers, path), *how) for path, *how in columns.values())]
-            for label, numbers in rows.items()
-        ]
-        self.table_of_text(name, [first, *columns], lines)
-
-    def table_of_text(self, name: str, first: list[str], lines: list[list[str]]) -> None:
-        """The same of cells that are text; the first line is that of the heads."""
-        rule = "|" + "---|" * (first[0].count("|") + len(first))
-        head, *body = (f"| {' | '.join(line)} |" for line in [first, *lines])
-        table = "\n".join([head, rule, *body]).replace("|  |", "| |") + "\n"
-        page = self.shown / "README.md"
-        text = (page if page.is_file() else self.home / page.name).read_text(encoding="utf-8")
-        before, comment, after = text.partition(f"<!-- {name} -->\n")
-        if not comment:
-            raise KeyError(f"README.md has no table {name}")
-        page.write_text(
-            before + comment + table + re.sub(r"\A(\|.*\n)*", "", after), encoding="utf-8"
-        )
-
-    def draw(self, figure: Figure, name: str = "figure") -> None:
-        """Write a figure."""
-        print("figure:", *style.save_figure(figure, self.shown, name))
+        (shown / "numbers.json").write_text(in_lines(content) + "\n", encoding="utf-8")
+        tables = self.tables(numbers)
+        if shown == self.home:
+            put_tables(self.home.name, tables)
+        with style.figure_style():
+            for name, figure in self.figures(rows, numbers).items():
+                print("figure:", *style.save_figure(figure, shown, name))
 
 
-def text_of(value: object) -> str:
-    """A text that is another one where a setting is another one."""
-    if isinstance(value, np.ndarray | jax.Array):
-        array = np.ascontiguousarray(value)
-        return f"{array.dtype} {array.shape} {hashlib.sha256(array).hexdigest()}"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key!r}: {text_of(part)}' for key, part in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"({', '.join(map(text_of, value))})"
-    if isinstance(value, partial):
-        return text_of((value.func, value.args, value.keywords))
-    if isinstance(value, Study):
-        return text_of((value.name, value.sizes))
-    if isinstance(value, type | FunctionType):
-        return f"{value.__module__}.{value.__qualname__}"
-    if is_dataclass(value):
-        return f"{text_of(type(value))} {text_of(vars(value))}"
-    if value is None or isinstance(value, str | int | float | Path | BaseModel | np.generic):
-        return repr(value)
-    raise TypeError(
-        f"{value!r}: name the settings that determine a result, not what is made of them"
-    )
+def once(folder: Path, name: str, measure: Callable[..., dict], *arguments: object) -> dict:
+    """What a function returns, from the folder where it was called with the same arguments."""
+    file = folder / f"{name.replace('/', '_')}.row.json"
+    of = json.loads(json.dumps([measure.__name__, *arguments], default=text_of_path))
+    if file.is_file():
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["of"] == of:
+            return kept["row"]
+    print(f"{name} …", flush=True)
+    text = json.dumps({"of": of, "row": measure(*arguments)}, default=lambda one: one.tolist())
+    file.write_text(text, encoding="utf-8")
+    return json.loads(text)["row"]
+
+
+def text_of_path(one: object) -> str:
+    """Of arguments that JSON does not know, paths have a text."""
+    if isinstance(one, Path):
+        return str(one)
+    raise TypeError(f"{one!r}: name the settings that determine a row, not what is made of them")
 
 
 # --- numbers
@@ -153,50 +117,22 @@ def estimate(value: float, error: float, kind: str) -> dict:
 def mean_over(values: Iterable[float], what: str) -> dict:
     """Mean with its standard error over data sets, trainings, … as they are called."""
     numbers = [float(value) for value in values]
-    error = statistics.stdev(numbers) / math.sqrt(len(numbers))
+    error = math.nan
+    if len(numbers) > 1:
+        error = statistics.stdev(numbers) / math.sqrt(len(numbers))
     return estimate(statistics.fmean(numbers), error, f"over {len(numbers)} {what}")
 
 
-def at(numbers: dict, path: str) -> object:
-    """What stands at a path, "key/key", of nested numbers; None where it ends before."""
-    for key in path.split("/"):
-        numbers = numbers.get(key) if isinstance(numbers, Mapping) else None
-    return numbers
-
-
-def cell(number: float | Mapping | None, digits: int, times: float = 1.0) -> str:
-    """A number as a table shows it, with its error or its interval; a dash for none."""
-    if number is None:
-        return "—"
-    if isinstance(number, Mapping):
-        value = cell(number["value"], digits, times)
-        if "low" in number:
-            low, high = (cell(number[end], digits, times) for end in ("low", "high"))
-            return f"{value} ({low} to {high})"
-        return f"{value} ± {cell(number['error'], digits, abs(times))}"
-    text = f"{times * number:.{digits}f}"
-    return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
-
-
-def known_digits(number: Mapping) -> str:
-    """A number with its error, to two digits of an error that begins with 1, to one of others."""
-    if not number["error"]:
-        return cell(number, 0)
-    power = math.floor(math.log10(number["error"]))
-    return cell(number, max(0, (number["error"] < 2.0 * 10.0**power) - power))
-
-
 def rounded(content: object) -> object:
-    """Numbers to seven digits; without what is empty."""
+    """Numbers to seven digits; None for what is not finite."""
     if isinstance(content, Mapping):
-        parts = {str(key): rounded(value) for key, value in content.items()}
-        return {key: value for key, value in parts.items() if value not in (None, {}, [])}
+        return {str(key): rounded(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [rounded(value) for value in content]
+    if hasattr(content, "tolist"):
+        return rounded(content.tolist())
     if content is None or isinstance(content, str | int):
         return content
-    if isinstance(content, np.integer):
-        return int(content)
     return float(f"{content:.7g}") if math.isfinite(content) else None
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from runs.studies.study import Study
+from runs.studies.scripts import Study
 
 
 @pytest.fixture

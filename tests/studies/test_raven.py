@@ -12,7 +12,7 @@ from runs.studies.raven.mathematics import (
     examples_of,
     outputs_of_training,
 )
-from runs.studies.raven.study import FILE, TESTS
+from runs.studies.raven.study import TESTS, frozen_arrays
 from tests import ROOT
 
 STUDY = ROOT / "runs" / "studies" / "raven"
@@ -20,10 +20,7 @@ RULES = ("constant", "progression_1", "progression_2", "sum", "distribution")
 SPLITS = ("train", "validation", *TESTS.values())
 
 
-@cache
-def frozen():
-    with np.load(STUDY / FILE) as stored:
-        return dict(stored)
+frozen = cache(frozen_arrays)
 
 
 def holds(rule, rows):

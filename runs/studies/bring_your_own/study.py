@@ -6,16 +6,18 @@ is exported, and theory and sampler say what a Bayesian network of values makes 
 head is removed from the PyTorch model, to see what it costs.
 
     pip install -c constraints.txt -e '.[torch]'
-    python -m runs.studies.bring_your_own.study [FOLDER]     minutes
+    python -m runs.studies.bring_your_own.study     minutes
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import RUNS, Study, estimate
+from runs.studies.tables import Table, table
 from sampler.presentation import style
 
 try:
@@ -27,7 +29,6 @@ except ImportError:
 ITEMS, KEYS, NOISE = 6, 8, 0.3
 WIDTH, HEADS, LAYERS, STEPS, BATCH = 24, 2, 2, 400, 128
 TEST, TEST_OF_POSTERIOR, TRAIN = 4000, 1000, 100
-torch.set_num_threads(1)  # these matrices are too small for more
 
 
 def look_up(examples: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,17 +73,18 @@ def trained() -> LookUp:
     return model.eval()
 
 
-def measure(study: Study) -> dict:
+def measure(small: bool, folder: Path) -> dict:
     """The model, its heads and paths by theory and exact posterior, and what removal costs."""
     torch.manual_seed(1)
+    torch.set_num_threads(1)  # these matrices are too small for more
     model, test = trained(), look_up(TEST)
     # A path may pass a layer by: each has one more head, the last, whose attention is the identity.
     arrays = sampler.export_attention(
-        study.folder / "attention.npz", model, train=look_up(TRAIN),
+        folder / "attention.npz", model, train=look_up(TRAIN),
         test=tuple(part[:TEST_OF_POSTERIOR] for part in test), residual=True,
     )  # fmt: skip
     recipe = sampler.Recipe.load(RUNS / "bring_your_own.toml", {"task.path": arrays.resolve()})
-    run = sampler.run(recipe, out=study.folder / "run")
+    run = sampler.run(recipe, out=folder / "run")
     alone = [list(range(HEADS))] * LAYERS
     narrow = sampler.solve(recipe.changed({"network.heads": alone}))
     removed = sampler.ablate_heads(model, validation=look_up(TEST_OF_POSTERIOR), test=test)
@@ -157,16 +159,45 @@ def draw(heads: dict[str, dict]) -> Figure:
     return figure
 
 
-COLUMNS = {
-    "score": ("score", 2),
-    "score without residual": ("without residual", 2),
-    "accuracy that PyTorch loses without the head (points)": ("drop", 1),
-}
+def tables(numbers: dict) -> dict[str, Table]:
+    """Scores and costs of heads, and accuracies."""
+    heads = {
+        "score": ("score", 2),
+        "score without residual": ("without residual", 2),
+        "accuracy that PyTorch loses without the head (points)": ("drop", 1),
+    }
+    answers = {
+        "the PyTorch model": {"accuracy": numbers["model"]},
+        "theory": {
+            "accuracy": numbers["accuracy"]["leading"],
+            "path": numbers["strongest path"]["leading"],
+        },
+        "theory without residual heads": {"accuracy": numbers["accuracy without residual"]},
+        "exact posterior": {
+            "accuracy": numbers["accuracy"]["sampled"],
+            "path": numbers["strongest path"]["sampled"],
+            "other": numbers["other paths at most"],
+        },
+        "infinite width": {"accuracy": numbers["accuracy"]["infinite"]},
+    }
+    columns = {
+        "right (%)": ("accuracy", 1, 100),
+        "U₁ of the strongest path": ("path", 2),
+        "of any other at most": ("other", 2),
+    }
+    return {
+        "heads": table("head", numbers["heads"], heads),
+        "answers": table("who", answers, columns),
+    }
+
+
+STUDY = Study(
+    __file__,
+    points=lambda small, folder: {"model": (measure, small, folder)},
+    numbers=lambda rows: rows["model"],
+    tables=tables,
+    figures=lambda rows, numbers: {"figure": draw(numbers["heads"])},
+)
 
 if __name__ == "__main__":
-    study = Study(__file__)
-    numbers = study.once("model", measure, study)
-    study.record(numbers, seeds={"torch": 1})
-    study.table("heads", "head", numbers["heads"], COLUMNS)
-    with style.figure_style():
-        study.draw(draw(numbers["heads"]))
+    STUDY.run()

@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 import sampler
 from runs.studies.copy_head.mathematics import CopyHead
-from runs.studies.study import Study, mean_over
+from runs.studies.scripts import Study, mean_over
 from sampler.mcmc.tempered import log_mean, repetition_weights
 from sampler.presentation import style
 

@@ -4,16 +4,19 @@ Four paths with few feature channels: any number of examples enters theory and p
 Π D rows, so that a million of them cost no more than some hundreds once they are read. Accuracy,
 evidence and U₁ of theory (both orders) and of the exact posterior, against the number of examples.
 
-    python -m runs.studies.learning_curve.study [FOLDER [LARGEST]]
+    python -m runs.studies.learning_curve.study [--small]
 
 Up to a million examples, which take minutes to make.
 """
+
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import Study, estimate
+from runs.studies.tables import Table, table
 from sampler.presentation import style
 
 SIZES = (100, 300, 1000, 3000, 10_000, 100_000, 1_000_000)
@@ -121,17 +124,53 @@ def draw(rows: list[dict]) -> Figure:
     return figure
 
 
-if __name__ == "__main__":
-    study = Study(__file__)
-    largest = study.size(0, SIZES[-1])
-    points = [(size, width) for size in SIZES if size <= largest for width in WIDTHS]
-    rows = [study.once(f"{size}_{width}", measure, size, width) for size, width in points]
-    numbers = {f"{row['examples']},{row['width']}": row for row in rows}
-    study.record(numbers, seeds={"task": 0, "sampler": 0})
-    shown = [size for size in TABLED if size <= largest]
+def points(small: bool, folder: Path) -> dict[str, tuple]:
+    """Numbers of examples and widths."""
+    sizes = SIZES[:1] if small else SIZES
+    return {f"{size},{width}": (measure, size, width) for size in sizes for width in WIDTHS}
+
+
+def tables(numbers: dict) -> dict[str, Table]:
+    """Accuracy in per cent, evidence an example and U₁ of two paths, at some sizes."""
+    shown = [size for size in TABLED if f"{size},10" in numbers]
     by_width = {
         f"{size:,}": {str(width): numbers[f"{size},{width}"] for width in WIDTHS} for size in shown
     }
-    study.table("accuracy", "P", by_width, COLUMNS)
-    with style.figure_style():
-        study.draw(draw(rows))
+    overlaps = {
+        f"{path}, N = {width}{words}": (f"{width}/{path}{order}", 1 if path == "good" else 2)
+        for width in WIDTHS
+        for path, order, words in (
+            ("good", "", ""),
+            ("good", "_leading", ", theory"),
+            ("good", "_next", ", next order"),
+            ("adversarial 1", "", ""),
+        )
+    }
+    evidences = {
+        f"{size:,}": {
+            f"{who}, {width}": (one["log_evidence"]["value"] if who == "exact" else
+                                one["log_evidence_infinite"]) / size
+            for width in WIDTHS
+            for one in [numbers[f"{size},{width}"]]
+            for who in ("exact", "infinite")
+        }
+        for size in shown
+    }  # fmt: skip
+    columns = {"N = 10": ("exact, 10", 5), "N = 100": ("exact, 100", 5)}
+    return {
+        "accuracy": table("P", by_width, COLUMNS),
+        "overlaps": table("P", by_width, overlaps),
+        "evidence": table("P", evidences, columns | {"infinite width": ("infinite, 10", 5)}),
+    }
+
+
+STUDY = Study(
+    __file__,
+    points,
+    numbers=dict,
+    tables=tables,
+    figures=lambda rows, numbers: {"figure": draw(list(rows.values()))},
+)
+
+if __name__ == "__main__":
+    STUDY.run()

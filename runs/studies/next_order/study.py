@@ -24,7 +24,7 @@ from scipy.special import chdtrc
 
 import sampler
 from runs.studies.next_order.power_law import fit_power_law
-from runs.studies.study import Study, estimate
+from runs.studies.scripts import Study, estimate
 from sampler.analysis.difference import DIFFERS, NOT_TRUSTED, RESOLVED, difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.presentation import style

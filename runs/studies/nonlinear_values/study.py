@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.nonlinear_values.mathematics import by_heads
-from runs.studies.study import Study, mean_over
+from runs.studies.scripts import Study, mean_over
 from sampler.analysis.difference import UNDECIDED, difference_of
 from sampler.analysis.estimates import OF_CHAINS
 from sampler.network import path_weights

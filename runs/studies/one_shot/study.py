@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.one_shot.task import draw_task, right_by_pixels
-from runs.studies.study import RUNS, Study, estimate, mean_over
+from runs.studies.scripts import RUNS, Study, estimate, mean_over
 from runs.studies.which_heads.mathematics import numbers_of_theory, rank_correlation
 from sampler.cli import main
 from sampler.presentation import style

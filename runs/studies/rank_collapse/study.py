@@ -7,8 +7,10 @@ new random functions of its tokens; values are the tokens, or with LayerNorm the
 random orthogonal matrix. With a suitable value matrix there are tokens of every rank that a layer
 leaves as they are: they are made here, and followed from starts beside them.
 
-    python -m runs.studies.rank_collapse.study [FOLDER [SEEDS]]     half a minute
+    python -m runs.studies.rank_collapse.study     half a minute
 """
+
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,6 +21,7 @@ from runs.studies.rank_collapse.mathematics import (
     rate_of_uniform_averages,
 )
 from runs.studies.study import Study, mean_over
+from runs.studies.tables import table
 from sampler.attention.variants import Softmax
 from sampler.presentation import style
 
@@ -40,13 +43,14 @@ OF_CHANNELS = {5: (1, 4), 9: (1, 4, 5, 8)}
 NOISES, STARTS = (1e-8, 1e-6, 1e-4, 1e-3), 100
 
 
-def distances(mask: np.ndarray, seed: int, normalised: bool) -> np.ndarray:
+def distances(name: str, seed: int, normalised: bool) -> dict:
     """μ(X_l)/μ(X_0) by depth; every mask sees the same tokens and the same random weights."""
     rng = np.random.default_rng(seed)
     tokens = rng.standard_normal((TOKENS, CHANNELS))
     weights = LAYERS, KEY_CHANNELS, rng
+    mask = MASKS[name].visible(TOKENS).T
     found = collapse_of_random_attention(mask, tokens, *weights, normalised, normalised)
-    return found / found[0]
+    return {"shares": found / found[0]}
 
 
 def fall(shares: np.ndarray, floor: float, uniform: float) -> dict:
@@ -54,11 +58,10 @@ def fall(shares: np.ndarray, floor: float, uniform: float) -> dict:
     with np.errstate(divide="ignore"):
         powers = np.where(shares > floor, -np.log10(shares), np.inf).mean(axis=0)
     numbers = {str(depth): powers[depth] for depth in DEPTHS} | {"uniform": uniform}
-    numbers = {name: value for name, value in numbers.items() if np.isfinite(value)}
     used = np.flatnonzero((shares > floor).all(axis=0))
     used = used[used >= SHALLOWEST]
     if used.size < FEWEST:
-        return numbers
+        return numbers | {"rate": None, "last": None}
     slopes = [-np.polyfit(used, np.log(one[used]), 1)[0] for one in shares]
     return numbers | {"rate": mean_over(slopes, "seeds"), "last": int(used[-1])}
 
@@ -107,22 +110,53 @@ def draw(curves: dict[tuple[str, str], np.ndarray]) -> Figure:
     return figure
 
 
-if __name__ == "__main__":
-    study = Study(__file__)
-    seeds, curves, falls = range(study.size(0, 10)), {}, {}
-    for name, variant in MASKS.items():
-        mask = variant.visible(TOKENS).T
-        for kind, (normalised, floor) in KINDS.items():
-            curves[name, kind] = np.stack([distances(mask, seed, normalised) for seed in seeds])
-            uniform = rate_of_uniform_averages(mask)
-            falls[f"{name} | {kind}"] = fall(curves[name, kind], floor, uniform)
-    equilibria = {
-        f"{channels} | {rank}": of_equilibrium(rank, channels)
+POINTS = {f"{mask} | {kind}": (mask, kind) for mask in MASKS for kind in KINDS}
+
+
+def points(small: bool, folder: Path) -> dict[str, tuple]:
+    """Every mask and kind of layer by seed, and equilibria by channels and rank."""
+    found: dict[str, tuple] = {
+        f"{name} | {seed}": (distances, mask, seed, KINDS[kind][0])
+        for name, (mask, kind) in POINTS.items()
+        for seed in range(2 if small else 10)
+    }
+    return found | {
+        f"{channels} | {rank}": (of_equilibrium, rank, channels)
         for channels, ranks in OF_CHANNELS.items()
         for rank in ranks
     }
-    study.record({"falls": falls, "equilibria": equilibria}, seeds=list(seeds))
-    study.table("falls", "mask | layers", falls, FALLS)
-    study.table("equilibria", "channels | rank", equilibria, EQUILIBRIA)
-    with style.figure_style():
-        study.draw(draw(curves))
+
+
+def curves(rows: dict[str, dict]) -> dict[tuple[str, str], np.ndarray]:
+    """μ/μ₀ [seed, depth] by mask and kind of layer."""
+    return {
+        point: np.array([row["shares"] for of, row in rows.items() if of.startswith(f"{name} | ")])
+        for name, point in POINTS.items()
+    }
+
+
+def numbers(rows: dict[str, dict]) -> dict:
+    """How tokens fall together, and what equilibria are."""
+    found, falls = curves(rows), {}
+    for name, (mask, kind) in POINTS.items():
+        uniform = rate_of_uniform_averages(MASKS[mask].visible(TOKENS).T)
+        falls[name] = fall(found[mask, kind], KINDS[kind][1], uniform)
+    return {
+        "falls": falls,
+        "equilibria": {name: row for name, row in rows.items() if "radius" in row},
+    }
+
+
+STUDY = Study(
+    __file__,
+    points,
+    numbers,
+    tables=lambda numbers: {
+        "falls": table("mask | layers", numbers["falls"], FALLS),
+        "equilibria": table("channels | rank", numbers["equilibria"], EQUILIBRIA),
+    },
+    figures=lambda rows, numbers: {"figure": draw(curves(rows))},
+)
+
+if __name__ == "__main__":
+    STUDY.run()

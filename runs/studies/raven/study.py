@@ -6,10 +6,10 @@ of training. Its weights, and the matrices of this study, are in frozen.npz. Net
 with its attention learn their values from 400 matrices of seen compositions, with theory and exact
 posterior, and are tested on matrices of seen and of held-out ones.
 
-    python -m runs.studies.raven.study [FOLDER]
-
-Two minutes.
+    python -m runs.studies.raven.study     two minutes
 """
+
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,11 +17,12 @@ from matplotlib.figure import Figure
 import sampler
 from runs.studies.raven.mathematics import SYMBOLS, Arrays, arrays_of, outputs_of_training
 from runs.studies.study import Study, estimate
+from runs.studies.tables import Table, table
 from sampler.presentation import style
 from theory import OrderParameters, Predictor, participation_ratio, predict
 from theory.observables import accuracy, binomial_error
 
-FILE = "frozen.npz"
+FROZEN = Path(__file__).parent / "frozen.npz"
 TESTS = {"seen": "test_seen", "held out": "test_held_out"}
 WIDTH = 10
 # Of the theory, and of infinite width, whose best ones are smaller.
@@ -44,9 +45,15 @@ def recipe_of(arrays: Arrays, **posterior: float) -> sampler.Recipe:
     )
 
 
-def of_infinite_width(frozen: Arrays) -> dict:
+def frozen_arrays() -> Arrays:
+    """Weights and matrices that are kept."""
+    with np.load(FROZEN) as stored:
+        return dict(stored)
+
+
+def of_infinite_width() -> dict:
     """Accuracies at the temperature that is right most often on validation matrices."""
-    found = {}
+    found, frozen = {}, frozen_arrays()
     for name, split in TESTS.items():
         problem = sampler.make_problem(recipe_of(arrays_of(frozen, split)))
         limit = OrderParameters.gp_limit(problem.learning.architecture).factors[0]
@@ -63,8 +70,9 @@ def of_infinite_width(frozen: Arrays) -> dict:
     return found
 
 
-def measure(frozen: Arrays) -> dict:
+def measure() -> dict:
     """Accuracies on both kinds of compositions: theory, exact, trained; and U₁ of the theory."""
+    frozen = frozen_arrays()
     arrays = {name: arrays_of(frozen, split) for name, split in TESTS.items()}
 
     def validated(temperature: float) -> float:
@@ -115,14 +123,88 @@ def draw(numbers: dict) -> Figure:
     return figure
 
 
+def numbers(rows: dict[str, dict]) -> dict:
+    """Accuracies of all on both kinds of compositions, and U₁."""
+    posterior, limits = rows["posterior"], rows["infinite_width"]
+    return posterior | {name: posterior[name] | limits[name] for name in TESTS}
+
+
+SHARES = {"symbols right, seen": ("seen/symbols", 3), "held out": ("held out/symbols", 3)}
+BESIDE = {
+    "squared error, held out − seen (10⁻³)": ("loss, held out minus seen", 1, 1000),
+    "HYLA − this, held out (points)": ("HYLA minus this", 1, 100),
+}
+AT_END = {
+    "squared error, seen": ("seen/loss", 3),
+    **SHARES,
+    "whole panels, held out": ("held out/panels", 2),
+    **BESIDE,
+}
+OF_TRAININGS = {
+    "trainings at equal error": (
+        "0.08",
+        {"of five reach it": ("reached", 0), "after steps": ("steps", 0), **SHARES, **BESIDE},
+    ),
+    "trainings": ("end", AT_END),
+    "rules": (
+        "end",
+        {
+            name: (f"held out/{key}", 3)
+            for name, key in (
+                ("constant", "constant"),
+                ("+1", "progression_1"),
+                ("+2", "progression_2"),
+                ("sum", "sum"),
+                ("distribution of three", "distribution"),
+            )
+        },
+    ),
+    "codes": (
+        "end",
+        {
+            name: (f"decoder/{key}", 3)
+            for name, key in (
+                ("code of the token that asks", "token that asks"),
+                ("of all pairs of tokens", "all pairs of tokens"),
+                ("panels themselves", "panels themselves"),
+                ("all pairs, rules shuffled", "shuffled"),
+            )
+        },
+    ),
+    "longer": (
+        "longer",
+        {
+            **AT_END,
+            "sum, held out": ("held out/sum", 2),
+            "distribution of three, held out": ("held out/distribution", 2),
+            "rules read off all pairs": ("decoder/all pairs of tokens", 2),
+        },
+    ),
+}
+KINDS = ("softmax", "linear", "head-normalised", "HYLA", "HYLA, linear values")
+
+
+def tables(numbers: dict) -> dict[str, Table]:
+    """The posterior, and the trainings that are frozen (trainings.json)."""
+    trainings = STUDY.kept("trainings")
+    return {
+        "posterior": table("compositions", {name: numbers[name] for name in TESTS}, COLUMNS)
+    } | {
+        name: table("attention", {kind: trainings[part][kind] for kind in KINDS}, columns)
+        for name, (part, columns) in OF_TRAININGS.items()
+    }
+
+
+STUDY = Study(
+    __file__,
+    points=lambda small, folder: {
+        "posterior": (measure,),
+        "infinite_width": (of_infinite_width,),
+    },
+    numbers=numbers,
+    tables=tables,
+    figures=lambda rows, numbers: {"posterior": draw(numbers)},
+)
+
 if __name__ == "__main__":
-    study = Study(__file__)
-    with np.load(study.home / FILE) as stored:
-        frozen = dict(stored)
-    numbers = study.once("posterior", measure, frozen)
-    limits = study.once("infinite_width", of_infinite_width, frozen)
-    numbers |= {name: numbers[name] | limits[name] for name in TESTS}
-    study.record(numbers)
-    study.table("posterior", "compositions", {name: numbers[name] for name in TESTS}, COLUMNS)
-    with style.figure_style():
-        study.draw(draw(numbers), "posterior")
+    STUDY.run()

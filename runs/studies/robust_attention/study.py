@@ -11,7 +11,7 @@ class, ±1; each token shows the key of its group and, weakly, its class. The la
 out, and its class is clear only to a head that averages over its group. Keys say nothing about
 classes, so that all depends on attention. Two heads see other keys of the same groups.
 
-    python -m runs.studies.robust_attention.study [FOLDER [SEEDS]]     10 data seeds
+    python -m runs.studies.robust_attention.study     ten data seeds, minutes
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import Study, mean_over
+from runs.studies.tables import table
 from sampler.attention.variants import AttentionVariant, Robust, Softmax
 from sampler.presentation import style
 
@@ -142,15 +143,19 @@ def by_condition(values: np.ndarray) -> dict[str, dict]:
     }
 
 
-def summary(found: dict[str, dict[str, np.ndarray]]) -> dict[str, dict]:
+def summary(rows: dict[str, dict]) -> dict[str, dict]:
     """Means over data seeds, and paired differences of accuracies."""
-    numbers = {key: {name: by_condition(found[name][key]) for name in NAMES} for key in MEASURES}
+
+    def of(name: str, key: str) -> np.ndarray:
+        return np.array([row[name][key] for row in rows.values()])
+
+    numbers = {key: {name: by_condition(of(name, key)) for name in NAMES} for key in MEASURES}
     for key, other, names in (
         ("minus softmax", NAMES[0], NAMES[1:]),
         ("minus clipped", NAMES[1], NAMES[3:]),
     ):
         numbers[key] = {
-            name: by_condition(found[name]["accuracy"] - found[other]["accuracy"]) for name in names
+            name: by_condition(of(name, "accuracy") - of(other, "accuracy")) for name in names
         }
     return numbers
 
@@ -184,17 +189,36 @@ COLUMNS = {
     "10 % off by 30: accuracy": ("accuracy/10 % by 30", 3),
 }
 
-if __name__ == "__main__":
-    study = Study(__file__)
-    seeds = range(study.size(0, 10))
-    by_seed = [study.once(str(seed), measure, seed) for seed in seeds]
-    found = {
-        name: {key: np.array([one[name][key] for one in by_seed]) for key in MEASURES}
-        for name in NAMES
-    }
-    numbers = summary(found)
-    study.record(numbers, seeds=list(seeds))
+DIFFERENCES = {
+    "clean": ("0 % by 10", 1, 100),
+    "10 % off by 1": ("10 % by 1", 1, 100),
+    "10 % off by 10": ("10 % by 10", 1, 100),
+    "10 % off by 30": ("10 % by 30", 1, 100),
+    "40 % off by 10": ("40 % by 10", 1, 100),
+}
+
+
+def tables(numbers: dict) -> dict[str, list]:
+    """Errors and accuracies, and differences from softmax and from softmax of clipped keys."""
     rows = {name: {key: numbers[key][name] for key in MEASURES} for name in NAMES}
-    study.table("conditions", "", rows, COLUMNS)
-    with style.figure_style():
-        study.draw(draw(numbers))
+    pairs = {
+        f"{name} | {words}": numbers[key][name]
+        for key, words in (("minus softmax", "softmax"), ("minus clipped", "clipped softmax"))
+        for name in numbers[key]
+    }
+    return {
+        "conditions": table("", rows, COLUMNS),
+        "differences": table("accuracy (points) | less that of", pairs, DIFFERENCES),
+    }
+
+
+STUDY = Study(
+    __file__,
+    points=lambda small, folder: {str(seed): (measure, seed) for seed in range(2 if small else 10)},
+    numbers=summary,
+    tables=tables,
+    figures=lambda rows, numbers: {"figure": draw(numbers)},
+)
+
+if __name__ == "__main__":
+    STUDY.run()

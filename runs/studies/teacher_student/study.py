@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from scipy.special import softmax
 
 import sampler
-from runs.studies.study import Study, mean_over
+from runs.studies.scripts import Study, mean_over
 from runs.studies.teacher_student.mathematics import (
     exact_log_evidence,
     leading_order,

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
 import sampler
-from runs.studies.study import RUNS, Study, known_digits, mean_over
+from runs.studies.scripts import RUNS, Study, known_digits, mean_over
 from sampler.attention.layers import LayerVariants
 from sampler.attention.similarity import HeadDistances
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax

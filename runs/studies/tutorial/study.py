@@ -16,7 +16,7 @@ from matplotlib.ticker import NullLocator
 from sklearn.calibration import CalibrationDisplay
 
 import sampler
-from runs.studies.study import Study, estimate
+from runs.studies.scripts import Study, estimate
 from sampler.analysis.calibration import BINS, calibration_error, probability_of_positive
 from sampler.analysis.predictors import number, predicted
 from sampler.data.task import Task

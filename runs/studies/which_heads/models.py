@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import sampler
-from runs.studies.study import RUNS
+from runs.studies.scripts import RUNS
 
 try:
     import torch

@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.study import Study, estimate
+from runs.studies.scripts import Study, estimate
 from runs.studies.which_heads.mathematics import NAMES, numbers_of_theory
 from runs.studies.which_heads.models import TrainedModel, models_named
 from sampler.presentation import style

@@ -4,14 +4,17 @@ Accuracy of the theory at N = 10 minus that at infinite width, paired over data 
 temperature that is right most often on 1,000 validation examples of its own, both at that of the
 recipe, and each at the one that its evidence chooses (Laplace's approximation for the theory).
 
-    python -m runs.studies.width_gains.study [FOLDER [SEEDS]]     20 data seeds, 6 of time series
+    python -m runs.studies.width_gains.study     half an hour
 """
+
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import RUNS, Study, mean_over
+from runs.studies.tables import Table, table
 from sampler.presentation import style
 from theory import (
     InfiniteWidth,
@@ -29,21 +32,16 @@ CHOICES = ("validation", "recipe", "evidence")
 NETWORKS = ("theory", "infinite")
 
 
-def problem_of(recipe: str, width: int, **settings):
-    """The learning problem of a recipe at one width, with other settings of its task."""
-    changes = {"network.widths": width} | {f"task.{key}": one for key, one in settings.items()}
-    return sampler.make_problem(sampler.Recipe.load(RUNS / f"{recipe}.toml", changes))
-
-
-def signs_right(learning, attended, labels, factor) -> np.ndarray:
-    """Which examples U₁ = F Fᵀ gets right."""
+def right(learning, attended, labels, factor) -> float:
+    """The share of examples that U₁ = F Fᵀ gets right."""
     mean = np.asarray(predict(Predictor.for_examples(learning, attended), factor)[0])
-    return (np.sign(mean) == labels)[:, 0]
+    return float((np.sign(mean) == labels).mean())
 
 
 def measure(recipe: str, seed: int) -> dict[str, dict]:
     """Test accuracy and temperature of theory and infinite width, by every choice."""
-    problem = problem_of(recipe, WIDTH, seed=seed, examples_validation=1000)
+    changes = {"network.widths": WIDTH, "task.seed": seed, "task.examples_validation": 1000}
+    problem = sampler.make_problem(sampler.Recipe.load(RUNS / f"{recipe}.toml", changes))
     learning, limit = problem.learning, InfiniteWidth.of(problem.learning)
     infinite = OrderParameters.gp_limit(learning.architecture).factors[0]
     rows = []
@@ -56,7 +54,7 @@ def measure(recipe: str, seed: int) -> dict[str, dict]:
         for factor, evidence in (of_theory, (infinite, limit.log_evidence(temperature))):
             validation = problem.attended_validation, problem.labels_validation
             test = problem.attended_test, problem.labels_test
-            shares = [signs_right(there, *split, factor).mean() for split in (validation, test)]
+            shares = [right(there, *split, factor) for split in (validation, test)]
             rows.append([*shares, float(evidence)])
     table = np.array(rows).reshape(len(TEMPERATURES), len(NETWORKS), 3)
     of_recipe = np.full(2, np.argmin(np.abs(np.log(TEMPERATURES / learning.temperature))))
@@ -122,21 +120,54 @@ def draw(found: dict[str, list[dict]]) -> Figure:
     return figure
 
 
-if __name__ == "__main__":
-    study = Study(__file__)
-    found = {
-        recipe: [
-            study.once(f"{recipe}_{seed}", measure, recipe, seed)
-            for seed in range(min(count, study.size(0, count)))
-        ]
+def points(small: bool, folder: Path) -> dict[str, tuple]:
+    """Data seeds of every recipe."""
+    return {
+        f"{recipe}/{seed}": (measure, recipe, seed)
         for recipe, count in SEEDS.items()
+        for seed in range(2 if small else count)
     }
-    study.record(
-        {
-            recipe: {choice: summary(rows, choice) for choice in CHOICES}
-            for recipe, rows in found.items()
-        },
-        seeds=list(range(max(map(len, found.values())))),
-    )
-    with style.figure_style():
-        study.draw(draw(found))
+
+
+def by_recipe(rows: dict[str, dict]) -> dict[str, list[dict]]:
+    """Rows of all data seeds of a recipe."""
+    return {
+        recipe: [row for name, row in rows.items() if name.startswith(f"{recipe}/")]
+        for recipe in SEEDS
+    }
+
+
+def numbers(rows: dict[str, dict]) -> dict:
+    """What every recipe gains, by choice of the temperature."""
+    return {
+        recipe: {choice: summary(those, choice) for choice in CHOICES}
+        for recipe, those in by_recipe(rows).items()
+    }
+
+
+COLUMNS = {
+    "points gained": ("gain", None),
+    "deviation over seeds": ("gain/spread", 1),
+    "theory": ("theory", 3),
+    "infinite width": ("infinite", 3),
+    "𝒯 of the theory": ("temperature", 4),
+    "of infinite width": ("infinite temperature", 4),
+}
+
+
+def tables(numbers: dict) -> dict[str, Table]:
+    """Gains of every recipe and choice."""
+    rows = {
+        f"{recipe} | {LABELS[choice][0]}": numbers[recipe][choice]
+        for recipe in SEEDS
+        for choice in CHOICES
+    }
+    return {"gains": table("recipe | temperature", rows, COLUMNS)}
+
+
+STUDY = Study(
+    __file__, points, numbers, tables, lambda rows, numbers: {"figure": draw(by_recipe(rows))}
+)
+
+if __name__ == "__main__":
+    STUDY.run()

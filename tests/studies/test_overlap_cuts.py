@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs.studies.width_gains.cuts import FULL, losses, right
-from runs.studies.width_gains.mathematics import diagonal_only, equal_diagonal
+from runs.studies.overlap_cuts.mathematics import diagonal_only, equal_diagonal
+from runs.studies.overlap_cuts.study import FULL, losses, right
 from tests import ROOT
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
 
-KEPT = ROOT / "runs" / "studies" / "width_gains" / "cuts.json"
+KEPT = ROOT / "runs" / "studies" / "overlap_cuts" / "numbers.json"
 PAGE = ROOT / "docs" / "findings" / "width.md"
 
 
@@ -99,7 +99,6 @@ def columns_of_page(heading: str) -> dict[str, dict[str, float]]:
     [
         ("Four paths", "markov_four_paths"),
         ("The published curve", "markov_published"),
-        ("Two paths", "markov_two_paths"),
         ("Time series: which channels lead?", "time_series"),
     ],
 )

@@ -5,20 +5,22 @@ elements made equal, at the widths of four recipes. What either cut loses is tol
 all three are predicted from the same data and on the same test examples: on the four-path task
 over data seeds, and on the published data (arXiv 2405.15926, figure 2 (c)) over test sequences.
 
-    python -m runs.studies.width_gains.cuts [FOLDER [SEEDS]]     20 data seeds
+    python -m runs.studies.overlap_cuts.study     minutes
 """
+
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
+from runs.studies.overlap_cuts.mathematics import diagonal_only, equal_diagonal
 from runs.studies.study import RUNS, Study, estimate
-from runs.studies.width_gains.mathematics import diagonal_only, equal_diagonal
-from runs.studies.width_gains.study import problem_of, signs_right
+from runs.studies.tables import Table, table
 from sampler.presentation import style
 from sampler.problem import Problem
-from theory import solve_saddle_point
+from theory import Predictor, predict, solve_saddle_point
 
 RECIPES = ("markov_four_paths", "markov_published", "markov_two_paths", "time_series")
 PAIRED_WIDTHS = (10, 30, 50, 100)
@@ -31,6 +33,12 @@ MARKS = {
 }
 
 
+def signs_right(learning, attended, labels, factor) -> np.ndarray:
+    """Which examples U₁ = F Fᵀ gets right."""
+    mean = predict(Predictor.for_examples(learning, attended), jnp.asarray(factor))[0]
+    return (np.sign(np.asarray(mean)) == labels)[:, 0]
+
+
 def right(problem: Problem, factor: np.ndarray) -> dict[str, np.ndarray]:
     """Which test examples are right, with the full U₁ = F Fᵀ and with each cut; NaN if undefined.
 
@@ -41,14 +49,15 @@ def right(problem: Problem, factor: np.ndarray) -> dict[str, np.ndarray]:
     return {
         name: np.full(len(problem.labels_test), np.nan)
         if one is None
-        else signs_right(problem.learning, *test, jnp.asarray(one)).astype(float)
+        else signs_right(problem.learning, *test, one).astype(float)
         for name, one in factors.items()
     }
 
 
-def right_in_theory(recipe: str, width: int, **settings: object) -> dict[str, list]:
+def cut(recipe: str, width: int, **settings: object) -> dict[str, list]:
     """The same at the saddle point of a recipe at one width, with other settings of its task."""
-    problem = problem_of(recipe, width, **settings)
+    changes = {"network.widths": width} | {f"task.{key}": one for key, one in settings.items()}
+    problem = sampler.make_problem(sampler.Recipe.load(RUNS / f"{recipe}.toml", changes))
     saddle = solve_saddle_point(problem.learning)
     if not saddle.converged:
         raise SystemExit(saddle.explain())
@@ -56,19 +65,12 @@ def right_in_theory(recipe: str, width: int, **settings: object) -> dict[str, li
     return {name: values.tolist() for name, values in found.items()}
 
 
-def lost_of_seed(seed: int) -> dict[str, list]:
+def lost(seed: int) -> dict[str, list]:
     """Accuracy of the four-path task that either cut loses, by width, at one data seed."""
     return {
-        str(width): losses(right_in_theory("markov_four_paths", width, seed=seed))
-        .mean(axis=1)
-        .tolist()
+        str(width): losses(cut("markov_four_paths", width, seed=seed)).mean(axis=1).tolist()
         for width in PAIRED_WIDTHS
     }
-
-
-def widths_of(recipe: str) -> tuple[int, ...]:
-    """The widths that a recipe sweeps."""
-    return sampler.Recipe.load(RUNS / f"{recipe}.toml").sweep["network.widths"]
 
 
 def losses(found: dict[str, list]) -> np.ndarray:
@@ -108,36 +110,54 @@ def draw(accuracies: dict[str, dict]) -> Figure:
     return figure
 
 
+def points_of_study(small: bool, folder: Path) -> dict[str, tuple]:
+    """Every width of the recipes, and data seeds of the four-path task."""
+    found: dict[str, tuple] = {}
+    for recipe in RECIPES:
+        widths = sampler.Recipe.load(RUNS / f"{recipe}.toml").sweep["network.widths"]
+        found |= {f"{recipe}/{width}": (cut, recipe, width) for width in widths}
+    return found | {f"lost/{seed}": (lost, seed) for seed in range(2 if small else 20)}
+
+
+def numbers(rows: dict[str, dict]) -> dict:
+    """Accuracies by recipe and width, and what either cut loses, in pairs."""
+    found: dict[str, dict] = {}
+    for name, row in rows.items():
+        recipe, width = name.split("/")
+        found.setdefault(recipe, {})[width] = row
+    by_seed, widths = list(found.pop("lost").values()), [str(width) for width in PAIRED_WIDTHS]
+    of_seeds = {width: np.array([one[width] for one in by_seed]).T for width in widths}
+    published = {width: losses(found["markov_published"][width]) for width in widths}
+    return {
+        "accuracy": {
+            recipe: {
+                width: {name: np.mean(values) for name, values in row.items()}
+                for width, row in those.items()
+            }
+            for recipe, those in found.items()
+        },
+        "lost over seeds": by_cut(of_seeds, f"over {len(by_seed)} data seeds"),
+        "lost of published": by_cut(published, "over 1,000 test sequences"),
+    }
+
+
+def tables(numbers: dict) -> dict[str, Table]:
+    """Accuracies of each recipe, and losses of either cut."""
+    columns = {label: (name, 3) for name, (label, *_) in MARKS.items()}
+    widths = {str(width): (str(width), 2) for width in PAIRED_WIDTHS}
+    found = {recipe: table("N", rows, columns) for recipe, rows in numbers["accuracy"].items()}
+    for name in ("lost over seeds", "lost of published"):
+        found[name] = table("U₁ cut to", numbers[name], widths)
+    return found
+
+
+STUDY = Study(
+    __file__,
+    points_of_study,
+    numbers,
+    tables,
+    lambda rows, numbers: {"figure": draw(numbers["accuracy"])},
+)
+
 if __name__ == "__main__":
-    study = Study(__file__)
-    found = {
-        recipe: {
-            str(width): study.once(f"{recipe}_{width}", right_in_theory, recipe, width)
-            for width in widths_of(recipe)
-        }
-        for recipe in RECIPES
-    }
-    accuracies = {
-        recipe: {
-            width: {name: np.mean(values) for name, values in row.items()}
-            for width, row in rows.items()
-        }
-        for recipe, rows in found.items()
-    }
-    seeds = range(study.size(0, 20))
-    by_seed = [study.once(f"four_paths_{seed}", lost_of_seed, seed) for seed in seeds]
-    widths = [str(width) for width in PAIRED_WIDTHS]
-    numbers = {
-        "accuracy": accuracies,
-        "lost over seeds": by_cut(
-            {width: np.array([one[width] for one in by_seed]).T for width in widths},
-            f"over {len(seeds)} data seeds",
-        ),
-        "lost of published": by_cut(
-            {width: losses(found["markov_published"][width]) for width in widths},
-            "over 1,000 test sequences",
-        ),
-    }
-    study.record(numbers, "cuts", seeds=list(seeds))
-    with style.figure_style():
-        study.draw(draw(accuracies), "cuts")
+    STUDY.run()

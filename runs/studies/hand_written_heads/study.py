@@ -7,7 +7,7 @@ that looks for the token whose copied symbol is that of the query: an induction 
 of them stand two idle heads: one attends at random and writes nothing, one attends to all tokens
 equally and writes where nobody reads. Which numbers put the idle heads last?
 
-    python -m runs.studies.which_heads.hand_written [FOLDER [SEEDS]]     minutes
+    python -m runs.studies.hand_written_heads.study     minutes
 """
 
 import sys
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import Study
+from runs.studies.tables import table
 from runs.studies.which_heads.mathematics import NAMES, numbers_of_theory
 from sampler.presentation import style
 
@@ -202,14 +203,21 @@ def draw(models: list[dict]) -> Figure:
     return figure
 
 
+STUDY = Study(
+    __file__,
+    points=lambda small, folder: {
+        str(seed): (measure, seed, folder) for seed in range(1 if small else 10)
+    },
+    numbers=lambda rows: summary(list(rows.values())),
+    tables=lambda numbers: {
+        "numbers": table(
+            "number",
+            {label: numbers["above"][key] for key, label in LABELS.items()},
+            {"head of the token before": ("previous", 0), "induction head": ("induction", 0)},
+        )
+    },
+    figures=lambda rows, numbers: {"figure": draw(list(rows.values()))},
+)
+
 if __name__ == "__main__":
-    study = Study(__file__)
-    seeds = range(study.size(0, 10))
-    models = [study.once(f"hand_written_{seed}", measure, seed, study.folder) for seed in seeds]
-    numbers = summary(models)
-    study.record(numbers, "hand_written", seeds=list(seeds))
-    rows = {label: numbers["above"][key] for key, label in LABELS.items()}
-    columns = {"head of the token before": ("previous", 0), "induction head": ("induction", 0)}
-    study.table("hand-written", "number", rows, columns)
-    with style.figure_style():
-        study.draw(draw(models), "hand_written")
+    STUDY.run()

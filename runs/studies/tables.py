@@ -1,0 +1,98 @@
+"""Tables of pages: numbers as text, and where they stand on a page.
+
+On a page a table stands below a comment with its study and its name, <!-- STUDY: NAME -->.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+RUNS = Path(__file__).resolve().parents[1]
+FOLDERS = (RUNS.parent / "docs" / "findings", RUNS / "studies")
+Table = list[list[str]]  # lines of cells; the first is that of the heads
+PLACE = re.compile(r"(<!-- (\w+): ([^\n]+) -->\n)((?:\|.*\n)*)")
+
+
+def put_tables(study: str, tables: Mapping[str, Table]) -> None:
+    """Put the tables of a study into the pages that show them."""
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        page.write_text(with_tables(text, study, tables), encoding="utf-8")
+
+
+def pages() -> list[Path]:
+    """The pages on which tables stand."""
+    return sorted(page for folder in FOLDERS for page in folder.rglob("*.md"))
+
+
+def with_tables(text: str, study: str, tables: Mapping[str, Table]) -> str:
+    """The text of a page with the tables of a study below their comments."""
+
+    def anew(found: re.Match) -> str:
+        comment, of, name, _ = found.groups()
+        return comment + markdown(tables[name]) if of == study else found[0]
+
+    return PLACE.sub(anew, text)
+
+
+def markdown(table: Table) -> str:
+    """Lines of cells as a page has them."""
+    first, *lines = (f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in table)
+    return "".join([first, "|" + "---|" * (first.count("|") - 1) + "\n", *lines])
+
+
+def table(first: str, rows: Mapping[str, Mapping], columns: Mapping[str, tuple]) -> Table:
+    """Numbers of rows, by columns.
+
+    first    head of the first column, "a | b" of the first two, as in the labels of rows
+    columns  head → path to the number, its digits, None for those that its error leaves it, and by
+             what it is multiplied
+    """
+    lines = [
+        [label, *(cell(at(numbers, path), *how) for path, *how in columns.values())]
+        for label, numbers in rows.items()
+    ]
+    return [[first, *columns], *lines]
+
+
+def at(numbers: object, path: str) -> object:
+    """What stands at a path, "key/key", of nested numbers; None where it ends before."""
+    for key in path.split("/"):
+        numbers = numbers.get(key) if isinstance(numbers, Mapping) else None
+    return numbers
+
+
+def cell(number: object, digits: int | None = None, times: float = 1.0) -> str:
+    """A number as a table shows it, with its error or its interval; a dash for none."""
+    if number is None:
+        return "—"
+    if isinstance(number, str):
+        return number
+    if not isinstance(number, Mapping):
+        text = f"{times * number:.{digits or 0}f}"
+        return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
+    if digits is None:
+        digits = known_digits(abs(times) * (number["error"] or 0.0))
+    value = cell(number["value"], digits, times)
+    if "low" in number:
+        low, high = (cell(number[end], digits, times) for end in ("low", "high"))
+        return f"{value} ({low} to {high})"
+    return (
+        value
+        if number["error"] is None
+        else f"{value} ± {cell(number['error'], digits, abs(times))}"
+    )
+
+
+def known_digits(error: float) -> int:
+    """Two digits of an error that begins with 1, one of others."""
+    if not error:
+        return 0
+    power = math.floor(math.log10(error))
+    return max(0, (error < 2.0 * 10.0**power) - power)
+
+
+def signed(text: str) -> str:
+    """A difference with its sign."""
+    return text if text.startswith(("−", "0 ")) else f"+{text}"
