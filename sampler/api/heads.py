@@ -217,6 +217,16 @@ class RemovableHeads:
         return {layer - 1: heads for layer, heads in self.heads.items()}
 
     @property
+    def key_value_heads(self) -> dict[int, list[int]]:
+        """Heads of keys and values of a PyTorch module, by layer likewise, that go with them.
+
+        With grouped queries one goes where all heads that it serves go.
+        """
+        gone = self.heads.items() if self.projections else ()
+        found = {layer: self.projections[layer - 1].unread(heads) for layer, heads in gone}
+        return {layer: heads for layer, heads in found.items() if heads}
+
+    @property
     def loss(self) -> tuple[float, float]:
         """The loss gained without them on test examples, which chose nothing, and its error."""
         from sampler.heads.cost_tables import cost_at
@@ -254,6 +264,7 @@ class RemovableHeads:
         return json.dumps(
             {
                 "heads": {str(layer): heads for layer, heads in self.heads.items()},
+                "key_value_heads": {str(n): heads for n, heads in self.key_value_heads.items()},
                 "limit": {known["measure"]: known["limit"]},
                 "loss": list(self.loss),
                 "accuracy": None if self.accuracy is None else list(self.accuracy),
@@ -279,9 +290,13 @@ class RemovableHeads:
             return draw_removable(self.result, measure)
 
     def __repr__(self) -> str:
-        from sampler.heads.cost_tables import removable_text
+        from sampler.heads.cost_tables import layers_text, removable_text
 
-        return removable_text(self.result)
+        text = removable_text(self.result)
+        if all(layer.heads == layer.key_value_heads for layer in self.projections):
+            return text
+        with_them = layers_text(self.key_value_heads)
+        return f"{text}\nheads of keys and values that go with them: {with_them}"
 
 
 def chosen_limit(loss: float | None, accuracy: float | None) -> tuple[Measure, float]:

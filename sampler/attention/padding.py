@@ -81,16 +81,16 @@ def refuse_attended_padding(
 
 
 def without_padding(
-    inputs: Recorded, attention: Sequence[Recorded], real: Real
+    inputs: Recorded, attention: Sequence[Recorded], real: Real, first: int = 0
 ) -> tuple[list[Recorded], Int[np.ndarray, " example"]]:
     """Move the tokens of each example, in their order, before its padding, which becomes 0.
 
     Returns inputs and matrices in one list, and the number of tokens of each sequence. Raises
-    InputError if a token attends to padding.
+    InputError if a token attends to padding; `first` is the number of the first of these examples.
     """
     lengths = real.sum(axis=1)
     for layer, matrices in enumerate(attention, start=1):
-        refuse_attended_padding(f"attention of layer {layer}", matrices, real)
+        refuse_attended_padding(f"attention of layer {layer}", matrices, real, first)
     order = np.argsort(~real, axis=1, kind="stable")[:, : lengths.max()]
     inputs, attention = tokens_in_order(inputs, tuple(attention), order)
     inside = within(lengths, order.shape[1])

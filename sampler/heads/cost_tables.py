@@ -1,5 +1,7 @@
 """Costs of removed heads as a frame, tables and texts."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas
 import xarray as xr
@@ -164,6 +166,12 @@ def cost_text(found: xr.Dataset, measure: Measure, value: float, error: float) -
     return f"{Number(value, error)} {UNITS[found.attrs['loss']]}"
 
 
+def layers_text(heads: Mapping[int, Sequence[int]]) -> str:
+    """Heads by their layers, as in "layer 1: 0, 3; layer 2: 1"."""
+    layers = (f"layer {layer}: {', '.join(map(str, of))}" for layer, of in heads.items())
+    return "; ".join(layers) or "no head"
+
+
 def removable_text(found: xr.Dataset) -> str:
     """The heads that can go, how firmly they are chosen, and what they cost on unseen examples."""
     known, order = found.attrs, order_of(found)
@@ -184,8 +192,7 @@ def removable_text(found: xr.Dataset) -> str:
     lines = [
         f"{known['count']} of {len(order)} heads can go, in order of {by[known['ordered_by']]}, at "
         f"a limit of {limit}",
-        "; ".join(f"layer {layer}: {', '.join(map(str, of))}" for layer, of in heads.items())
-        or "no head",
+        layers_text(heads),
         f"chosen on {known['examples_validation']} validation examples, where they cost {chosen}; "
         f"other examples would choose {known['low']} to {known['high']} heads (95 %)",
         f"lost without them on {known['examples']} test examples, which chose nothing: "

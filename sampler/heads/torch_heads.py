@@ -18,15 +18,18 @@ from sampler.errors import InputError, Verbatim
 from sampler.heads.path_sum import Head, Replacement, by_layer
 from sampler.torch_models.model_inputs import (
     Forward,
+    around_forward,
     as_numpy,
     as_tensors,
     batch_of,
     batches,
     call,
+    call_arguments,
     evaluating,
+    is_multihead,
+    real_tokens,
     torch_module,
 )
-from sampler.torch_models.recording import call_arguments, hides, is_multihead
 
 # Ends of the names of modules that join heads, in models of common libraries.
 PROJECTIONS = (
@@ -35,6 +38,7 @@ PROJECTIONS = (
     "SelfAttention.o",
 )  # fmt: skip
 COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+KEY_VALUE_COUNTS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 # The projection, or its end of a name with the number of heads
 Projection = str | Mapping[str, int]
 # (layer from 0, output of its heads [example, token, head, channel], real tokens) → what they send
@@ -45,12 +49,23 @@ Change = Callable[[int, Any, Any], Any]
 class HeadProjection:
     """The projection of a layer.
 
-    name   of the module in the model
-    heads  side by side in what it is given
+    name             of the module in the model
+    heads            side by side in what it is given
+    key_value_heads  heads of keys and values, of which each serves as many heads, in their order
     """
 
     name: str
     heads: int
+    key_value_heads: int
+
+    def unread(self, removed: Sequence[int]) -> list[int]:
+        """The heads of keys and values that serve none of the other heads."""
+        read = {head * self.key_value_heads // self.heads for head in self.others(removed)}
+        return [head for head in range(self.key_value_heads) if head not in read]
+
+    def others(self, removed: Sequence[int]) -> list[int]:
+        """The heads that stay."""
+        return [head for head in range(self.heads) if head not in removed]
 
     def weight(self, model: Any) -> Any:
         """Its matrix [channel of heads, output], a view."""
@@ -259,32 +274,40 @@ def find_projections(heads: TorchHeads, examples: list[int]) -> tuple[HeadProjec
             f"{', '.join(last[:12])})"
         )
         raise InputError("projection", named, remedy)
-    return tuple(HeadProjection(name, count_heads(model, name, named)) for name in order)
+    return tuple(projection_of(model, name, named) for name in order)
 
 
-def count_heads(model: Any, name: str, projection: Projection | None) -> int:
-    """The number of heads in what a projection is given.
+def projection_of(model: Any, name: str, projection: Projection | None) -> HeadProjection:
+    """The projection of this name, with the number of heads in what it is given.
 
     It is as stated, or an attribute of the module or of one around it, or of its configuration.
     """
     stated = projection if isinstance(projection, Mapping) else {}
     counts = [count for end, count in stated.items() if name.endswith(end)]
-    around = name
-    while not counts:
-        module = model.get_submodule(around)
-        owners = module, getattr(module, "config", None)
-        counts = [getattr(owner, key) for owner in owners for key in COUNTS if hasattr(owner, key)]
-        if not around:
-            break
-        around = around.rpartition(".")[0]
-    count = counts[0] if counts else None
+    count = counts[0] if counts else nearest(model, name, COUNTS)
     remedy = 'give the number of heads: projection={"' + name.split(".")[-1] + '": 4}'
     if type(count) is not int or count < 1:
         raise InputError(f"heads of {name}", count, remedy)
-    channels = len(HeadProjection(name, count).weight(model))
+    shared = nearest(model, name, KEY_VALUE_COUNTS)
+    grouped = type(shared) is int and 0 < shared < count and count % shared == 0
+    found = HeadProjection(name, count, shared if grouped else count)
+    channels = len(found.weight(model))
     if channels % count:
         raise InputError(f"heads of {name}", count, f"are of {channels} channels; {remedy}")
-    return count
+    return found
+
+
+def nearest(model: Any, name: str, keys: Sequence[str]) -> Any:
+    """An attribute of a module, of its configuration, or of the next one around it that has it."""
+    while True:
+        module = model.get_submodule(name)
+        for owner in (module, getattr(module, "config", None)):
+            for key in keys:
+                if (value := getattr(owner, key, None)) is not None:
+                    return value
+        if not name:
+            return None
+        name = name.rpartition(".")[0]
 
 
 # --- heads that are changed
@@ -333,43 +356,44 @@ def changing(
     model: Any, names: Iterable[str], change: Callable[[str, Any, Any], Any]
 ) -> Iterator[None]:
     """The model with other inputs of projections: change(name, heads side by side, real tokens)."""
-    with ExitStack() as hooks:
+    with ExitStack() as stack:
         for name in names:
             module, of_module = model.get_submodule(name), partial(change, name)
-            hooked = behind_heads if is_multihead(module) else before_projection
-            hooks.enter_context(hooked(module, of_module))
+            if is_multihead(module):
+                around = partial(behind_heads, module, of_module)
+            else:
+                around = partial(before_projection, of_module)
+            stack.enter_context(around_forward(module, around))
         yield
 
 
-def before_projection(module: Any, change: Callable[[Any, Any], Any]) -> Any:
-    """A projection with other inputs, until the hook is removed."""
-    return module.register_forward_pre_hook(
-        lambda _, positional: (change(positional[0], None), *positional[1:])
-    )
+def before_projection(
+    change: Callable[[Any, Any], Any], forward: Callable, joined: Any, *more: Any, **named: Any
+) -> Any:
+    """What a projection returns for other heads."""
+    return forward(change(joined, None), *more, **named)
 
 
-@contextmanager
-def behind_heads(module: Any, change: Callable[[Any, Any], Any]) -> Iterator[None]:
-    """`torch.nn.MultiheadAttention` with its heads changed before its projection."""
+def behind_heads(
+    module: Any,
+    change: Callable[[Any, Any], Any],
+    forward: Callable,
+    *positional: Any,
+    **named: Any,
+) -> tuple[Any, Any]:
+    """What `torch.nn.MultiheadAttention` returns with its heads changed before its projection."""
     torch, projection = torch_module(), module.out_proj
     like = {"device": projection.weight.device, "dtype": projection.weight.dtype}
-    identity = torch.nn.utils.skip_init(
-        torch.nn.Linear, module.embed_dim, module.embed_dim, bias=False, **like
-    )
+    size = module.embed_dim
+    identity = torch.nn.utils.skip_init(torch.nn.Linear, size, size, bias=False, **like)
     torch.nn.init.eye_(identity.weight)
-
-    def behind(_: Any, positional: tuple, named: dict, returned: tuple) -> tuple:
-        padding = call_arguments(module, positional, named)["key_padding_mask"]
-        real = None if padding is None else ~hides(padding)
-        joined, weights = returned
-        if not module.batch_first:
-            joined = joined.transpose(0, 1)
-        sent = projection(change(joined, real))
-        return sent if module.batch_first else sent.transpose(0, 1), weights
-
     module.out_proj = identity
     try:
-        with module.register_forward_hook(behind, with_kwargs=True):
-            yield
+        joined, weights = forward(*positional, **named)
     finally:
         module.out_proj = projection
+    real = real_tokens(call_arguments(module, positional, named)["key_padding_mask"])
+    if not module.batch_first:
+        joined = joined.transpose(0, 1)
+    sent = projection(change(joined, real))
+    return sent if module.batch_first else sent.transpose(0, 1), weights

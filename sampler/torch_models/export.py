@@ -1,14 +1,15 @@
 """The attention of a PyTorch model in a file that `task.kind = "arrays"` reads."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from sampler.attention.padding import padded_together
+from sampler.attention.padding import within
 from sampler.data.array_files import HDF5_SUFFIXES
 from sampler.data.checks import check_agreement
 from sampler.data.split import Split
@@ -18,12 +19,11 @@ from sampler.torch_models.model_inputs import (
     Forward,
     as_numpy,
     as_tensors,
-    batch_of,
     check_batch_size,
     count_of,
     torch_module,
 )
-from sampler.torch_models.recording import Attention, RecordedAttention, record_attention
+from sampler.torch_models.recording import Attention, RecordedAttention, record_batches
 
 # Inputs, and labels or None.
 Examples = tuple[Any, Any]
@@ -68,23 +68,18 @@ def export_attention(
     if path.suffix not in (".npz", *HDF5_SUFFIXES):
         raise InputError("path", path, "must end in .npz, or in .h5")
     check_batch_size(batch_size)
-    settings = {
-        "layers": layers, "heads": heads, "forward": forward, "attention": attention,
-        "batch_size": batch_size,
-    }  # fmt: skip
     arrays: Arrays = {}
     first = None
     for name, examples in {"train": train, "test": test, "validation": validation}.items():
         if examples is None:
             continue
-        parts = []
-        for inputs, labels in batches(name, examples, batch_size):
-            recorded = record_attention(model, inputs, **settings)
-            whole = recorded.with_identity_heads() if residual else recorded
-            parts.append(Split(whole.inputs, labels, whole.attention, whole.lengths))
-            first = first or parts[0]
-            check_agreement(first, parts[-1], name)
-        arrays |= arrays_of_split(name, parts)
+        inputs, labels = read_examples(name, examples)
+        settings = layers, heads, forward, attention, batch_size
+        recorded = record_batches(model, inputs, *settings)
+        split = Split(recorded.inputs, labels, recorded.attention, recorded.lengths)
+        first = first or split
+        check_agreement(first, split, name)
+        arrays |= arrays_of_split(name, with_identity_heads(split) if residual else split)
     arrays |= arrays_of_heads(recorded, bool(layers or heads), residual)
     write = write_hdf5 if path.suffix in HDF5_SUFFIXES else write_npz
     try:
@@ -96,53 +91,45 @@ def export_attention(
     return path
 
 
-def batches(
-    name: str, examples: Examples | Iterable[Examples], size: int
-) -> Iterator[tuple[Any, np.ndarray | None]]:
-    """Inputs and labels, so many examples at a time: a model runs on these."""
-    if not isinstance(examples, tuple):
-        for batch in examples:
-            if not isinstance(batch, tuple | list):
-                received = Verbatim(f"({type(batch).__name__})")
-                raise InputError(name, received, "every batch must be a pair of inputs and labels")
-            yield from batches(name, tuple(batch), size)
-        return
-    if len(examples) != 2:
-        remedy = "give a pair of inputs and labels"
-        raise InputError(name, Verbatim(f"({len(examples)} values)"), remedy)
-    tensors = as_tensors(examples[0])
-    count = count_of(tensors)
-    labels = read_labels(f"labels_{name}", examples[1], count)
-    for start in range(0, count, size):
-        part = slice(start, start + size)
-        inputs = tensors[part] if isinstance(tensors, list) else batch_of(tensors, part)
-        yield inputs, None if labels is None else labels[part]
-
-
-def arrays_of_split(name: str, parts: Sequence[Split]) -> Arrays:
-    """The arrays of a split by their keys in the file; shorter sequences have 0 behind them."""
-    if not parts:
+def read_examples(
+    name: str, examples: Examples | Iterable[Examples]
+) -> tuple[list[Any], np.ndarray | None]:
+    """The inputs of every batch, and the labels of all examples."""
+    pairs = [examples] if isinstance(examples, tuple) else list(examples)
+    if not pairs:
         remedy = "no batch came; make a loader that has run out anew"
         raise InputError(name, Verbatim("(no examples)"), remedy)
-    labels = [part.labels for part in parts if part.labels is not None]
-    if len(labels) not in (0, len(parts)):
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            remedy = "give a pair of inputs and labels, or batches that are such pairs"
+            raise InputError(name, Verbatim(f"({type(pair).__name__})"), remedy)
+    inputs = [as_tensors(of_batch) for of_batch, _ in pairs]
+    labels = [
+        read_labels(f"labels_{name}", of_batch, count_of(tensors))
+        for tensors, (_, of_batch) in zip(inputs, pairs, strict=True)
+    ]
+    known = [of_batch for of_batch in labels if of_batch is not None]
+    if len(known) not in (0, len(labels)):
         raise InputError(f"labels_{name}", None, "give labels with all batches, or with none")
-    inputs = padded_together([part.inputs for part in parts])
-    lengths = np.concatenate(
-        [
-            np.full(part.examples, part.tokens) if part.lengths is None else part.lengths
-            for part in parts
-        ]
-    )
-    found = {f"inputs_{name}": inputs}
-    layers = zip(*(part.attention for part in parts), strict=True)
-    for number, matrices in enumerate(layers, start=1):
-        found[f"attention_{name}_{number}"] = padded_together(matrices)
-    if (lengths < inputs.shape[1]).any():
-        found[f"lengths_{name}"] = lengths
-    if labels:
-        found[f"labels_{name}"] = np.concatenate(labels)
-    return found
+    return inputs, np.concatenate(known) if known else None
+
+
+def with_identity_heads(split: Split) -> Split:
+    """The split with one more head in each layer, its last, whose Ω is the identity."""
+    lengths = np.full(split.examples, split.tokens) if split.lengths is None else split.lengths
+    real = within(lengths, split.tokens)
+    identity = (np.eye(split.tokens, dtype=split.inputs.dtype) * real[:, None, :])[:, None]
+    attention = tuple(np.concatenate([one, identity], axis=1) for one in split.attention)
+    return replace(split, attention=attention)
+
+
+def arrays_of_split(name: str, split: Split) -> Arrays:
+    """The arrays of a split by their keys in the file."""
+    found = {f"inputs_{name}": split.inputs}
+    for number, matrices in enumerate(split.attention, start=1):
+        found[f"attention_{name}_{number}"] = matrices
+    others = {f"lengths_{name}": split.lengths, f"labels_{name}": split.labels}
+    return found | {key: values for key, values in others.items() if values is not None}
 
 
 def arrays_of_heads(recorded: RecordedAttention, is_part: bool, residual: bool) -> Arrays:

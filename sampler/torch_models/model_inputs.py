@@ -1,7 +1,9 @@
-"""Inputs of a PyTorch model batch by batch, and the model while it is watched."""
+"""Inputs of a PyTorch model batch by batch, and the model while it runs on them."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +13,8 @@ from sampler.errors import ABSENT, InputError, Verbatim
 
 # Runs a model on a batch: forward(model, batch)
 Forward = Callable[[Any, Any], Any]
+# Numbers that masks add to logits are −10³ and less; logits of models are tens.
+HIDING = -900.0
 
 
 def torch_module() -> Any:
@@ -29,34 +33,28 @@ def as_tensors(inputs: Any) -> Any:
     tensors have not as many.
     """
     torch = torch_module()
-    if isinstance(inputs, Mapping):
-        tensors = {name: named_tensor(name, values) for name, values in inputs.items()}
-    elif isinstance(inputs, list | tuple):
-        examples = [torch.as_tensor(example) for example in inputs]
-        shapes = sorted({tuple(example.shape) for example in examples})
+    if isinstance(inputs, list | tuple):
+        inputs = [torch.as_tensor(example) for example in inputs]
+        shapes = sorted({tuple(example.shape) for example in inputs})
         if len({shape[1:] for shape in shapes}) > 1 or () in shapes[1:]:
             remedy = "examples may differ in the number of tokens, their first axis, only"
             raise InputError("inputs", Verbatim(f"(examples of shape {shapes[:4]})"), remedy)
         if len(shapes) > 1:
-            return examples
-        tensors = torch.stack(examples) if examples else torch.empty(0)
-    else:
-        tensors = torch.as_tensor(inputs)
-    each = tensors.values() if isinstance(tensors, dict) else [tensors]
-    counts = sorted({len(tensor) if tensor.ndim else 0 for tensor in each})
+            return inputs
+        inputs = torch.stack(inputs) if inputs else torch.empty(0)
+    named = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+    tensors = {}
+    for name, values in named.items():
+        try:
+            tensors[name] = torch.as_tensor(values)
+        except ValueError as problem:
+            remedy = "must be one tensor; pad the sequences and say in `attention_mask` where"
+            raise InputError(name, Verbatim(f"({problem})"), remedy) from None
+    counts = sorted({len(tensor) if tensor.ndim else 0 for tensor in tensors.values()})
     if len(counts) != 1 or counts[0] == 0:
         remedy = "the first axis must be the examples, as many in every tensor and at least one"
         raise InputError("inputs", Verbatim(f"({counts} examples)"), remedy)
-    return tensors
-
-
-def named_tensor(name: str, values: Any) -> Any:
-    """A tensor; InputError for lists of different lengths."""
-    try:
-        return torch_module().as_tensor(values)
-    except ValueError as problem:
-        remedy = "must be one tensor; pad the sequences and say in `attention_mask` where"
-        raise InputError(name, Verbatim(f"({problem})"), remedy) from None
+    return tensors if isinstance(inputs, Mapping) else tensors["inputs"]
 
 
 def count_of(tensors: Any) -> int:
@@ -81,10 +79,10 @@ def batches(tensors: Any, batch_size: int) -> Iterator[list[int]]:
             yield examples[start : start + batch_size]
 
 
-def batch_of(tensors: Any, examples: Any, model: Any = None) -> Any:
+def batch_of(tensors: Any, examples: list[int], model: Any) -> Any:
     """Some examples, on the device of the model."""
     torch = torch_module()
-    parameter = None if model is None else next(model.parameters(), None)
+    parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     if isinstance(tensors, dict):
         return {name: tensor[examples].to(device) for name, tensor in tensors.items()}
@@ -125,16 +123,39 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def eager(model: Any) -> Iterator[None]:
-    """Make the Hugging Face models within a model compute their matrices; as before on leaving."""
-    switched: list[tuple[Any, str]] = []
+def around_forward(module: Any, around: Callable[..., Any]) -> Iterator[None]:
+    """A module that computes around(forward, *positional, **named), until the end.
+
+    Within its hooks, so that those of others are given what they are always given.
+    """
+    own = vars(module).get("forward")  # of another library
+    module.forward = partial(around, module.forward)
     try:
-        for module in model.modules():
-            before = getattr(getattr(module, "config", None), "_attn_implementation", None)
-            if before not in (None, "eager") and hasattr(module, "set_attn_implementation"):
-                switched.append((module, before))
-                module.set_attn_implementation("eager")
         yield
     finally:
-        for module, before in reversed(switched):
-            module.set_attn_implementation(before)
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
+
+
+# --- modules of `torch.nn.MultiheadAttention`
+
+
+def is_multihead(module: Any) -> bool:
+    """Whether a module is a `torch.nn.MultiheadAttention`."""
+    return isinstance(module, torch_module().nn.MultiheadAttention)
+
+
+def call_arguments(module: Any, positional: tuple, named: dict) -> dict[str, Any]:
+    """Arguments of a call of `torch.nn.MultiheadAttention`, by their names."""
+    bound = inspect.signature(type(module).forward).bind(module, *positional, **named)
+    bound.apply_defaults()
+    return {name: value for name, value in bound.arguments.items() if name != "self"}
+
+
+def real_tokens(padding: Any) -> Any:
+    """True where a mask of padding hides nothing: where it is False, or adds little to logits."""
+    if padding is None:
+        return None
+    return ~padding if padding.dtype == torch_module().bool else padding > HIDING

@@ -1,98 +1,77 @@
 """Attention of a PyTorch model on given inputs, and the tokens that its layers attend to.
 
-Modules of attention are watched in a forward pass: `torch.nn.MultiheadAttention`, and those of
-Hugging Face models, which compute their matrices meanwhile. A model of any other kind needs a
-function that returns its attention.
+While a model runs, what each of its modules of attention is given and the weights that it returns
+are kept: of `torch.nn.MultiheadAttention`, and of Hugging Face models, which compute their weights
+meanwhile. A model of any other kind needs a function that returns its attention.
 """
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sampler.attention.padding import padded_together, refuse_infinite, within, without_padding
+from sampler.attention.padding import padded_together, refuse_infinite, without_padding
 from sampler.errors import InputError, Verbatim
 from sampler.torch_models.model_inputs import (
     Forward,
+    around_forward,
     as_numpy,
     as_tensors,
     batch_of,
     batches,
     call,
+    call_arguments,
     count_of,
-    eager,
     evaluating,
+    is_multihead,
+    real_tokens,
     torch_module,
 )
 
 # attention(model, batch): tokens [example, token, channel], and of each layer weights
 # [example, head, query, key]
 Attention = Callable[[Any, Any], tuple[Any, Sequence[Any]]]
-# Numbers that masks add to logits are −10³ and less; logits of models are tens.
-HIDING = -900.0
 IN_ANOTHER_WAY = (
     "; give attention=lambda model, batch: (tokens, [weights of each layer]), tokens [example, "
     "token, channel], weights [example, head, query, key]"
 )
 
 
-def is_multihead(module: Any) -> bool:
-    """Whether a module is a `torch.nn.MultiheadAttention`."""
-    return isinstance(module, torch_module().nn.MultiheadAttention)
+@dataclass(frozen=True)
+class SeenLayer:
+    """What one run of a module of attention shows.
 
-
-def call_arguments(module: Any, positional: tuple, named: dict) -> dict[str, Any]:
-    """Arguments of a call of `torch.nn.MultiheadAttention`, by their names."""
-    bound = inspect.signature(module.forward).bind(*positional, **named)
-    bound.apply_defaults()
-    return bound.arguments
-
-
-def hides(mask: Any) -> Any:
-    """True where a mask hides: where it is True, or a number that lowers logits out of sight."""
-    return mask if mask.dtype == torch_module().bool else mask <= HIDING
-
-
-# --- what a forward pass shows
-
-
-@dataclass
-class SeenAttention:
-    """Attention that a forward pass computed, layer by layer in the order of computation.
-
-    tokens   [example, token, channel] that each layer attends to
+    module   its name in the model
+    tokens   [example, token, channel] that it is given; None where there are none
     weights  [example, head, query, key]
-    modules  names of the modules in the model
     real     [example, token], false for padding; None where no mask says so
     """
 
-    tokens: list[Any] = field(default_factory=list)
-    weights: list[Any] = field(default_factory=list)
-    modules: list[str] = field(default_factory=list)
+    module: str
+    tokens: Any
+    weights: Any
     real: Any = None
-
-    def add(self, tokens: Any, weights: Any, module: str) -> None:
-        """Add one more layer."""
-        self.tokens.append(tokens)
-        self.weights.append(weights.detach())
-        self.modules.append(module)
 
 
 @contextmanager
-def watching(model: Any) -> Iterator[SeenAttention]:
+def watching(model: Any) -> Iterator[list[SeenLayer]]:
     """See the attention of every module that returns its weights, of nested ones the innermost."""
-    seen = SeenAttention()
-    with ExitStack() as hooks:
+    seen: list[SeenLayer] = []
+    with ExitStack() as stack:
         for name, module in model.named_modules():
+            inner = list(module.modules())[1:]
             if is_multihead(module):
-                hooks.enter_context(watching_multihead(module, name, seen))
-            elif is_attention(module) and not any(map(is_attention, inner_modules(module))):
-                see = partial(see_returned, seen, name)
-                hooks.enter_context(module.register_forward_hook(see, with_kwargs=True))
+                watch = partial(watch_multihead, seen, name, module)
+            elif is_attention(module) and not any(map(is_attention, inner)):
+                watch = partial(watch_returned, seen, name)
+            else:
+                continue
+            stack.enter_context(around_forward(module, watch))
+        for module in model.modules():
+            stack.enter_context(computing_weights(module))
         yield seen
 
 
@@ -101,15 +80,25 @@ def is_attention(module: Any) -> bool:
     return "Attention" in type(module).__name__
 
 
-def inner_modules(module: Any) -> list[Any]:
-    """The modules within a module."""
-    return list(module.modules())[1:]
+@contextmanager
+def computing_weights(module: Any) -> Iterator[None]:
+    """Make a Hugging Face model compute its weights; as before on leaving."""
+    before = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    if before in (None, "eager") or not hasattr(module, "set_attn_implementation"):
+        yield
+        return
+    module.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        module.set_attn_implementation(before)
 
 
-def see_returned(
-    seen: SeenAttention, name: str, module: Any, positional: tuple, named: dict, returned: Any
-) -> None:
+def watch_returned(
+    seen: list[SeenLayer], name: str, forward: Callable, *positional: Any, **named: Any
+) -> Any:
     """See weights [example, head, query, key] among what a module returns, if there are any."""
+    returned = forward(*positional, **named)
     weights = [
         tensor
         for tensor in (returned if isinstance(returned, tuple) else ())
@@ -117,45 +106,35 @@ def see_returned(
         and tensor.shape[-1] == tensor.shape[-2]
         and not bool(((tensor < -1e-3) | (tensor > 1.001)).any())
     ]
+    tokens = (
+        tensor
+        for tensor in (*positional, *named.values())
+        if getattr(tensor, "ndim", 0) == 3 and tensor.is_floating_point()
+    )
     if weights:
-        given = (*positional, *named.values())
-        tokens = (
-            tensor
-            for tensor in given
-            if getattr(tensor, "ndim", 0) == 3 and tensor.is_floating_point()
-        )
-        seen.add(next(tokens, None), weights[-1], name)
+        seen.append(SeenLayer(name, next(tokens, None), weights[-1].detach()))
+    return returned
 
 
-@contextmanager
-def watching_multihead(module: Any, name: str, seen: SeenAttention) -> Iterator[None]:
-    """Make a `torch.nn.MultiheadAttention` compute the weights of each head, and see them.
-
-    Its callers receive what they asked for.
-    """
-    asked: list[dict[str, Any]] = []
-
-    def before(_: Any, positional: tuple, named: dict) -> tuple[tuple, dict]:
-        arguments = call_arguments(module, positional, named)
-        refuse_other_keys(arguments["query"], arguments["key"])
-        asked.append(dict(arguments))
-        return (), {**arguments, "need_weights": True, "average_attn_weights": False}
-
-    def after(_: Any, positional: tuple, named: dict, returned: tuple) -> tuple:
-        arguments, (attended, weights) = asked.pop(), returned
-        tokens, padding = arguments["value"], arguments["key_padding_mask"]
-        seen.add(tokens if module.batch_first else tokens.transpose(0, 1), weights, name)
-        if padding is not None and seen.real is None:
-            seen.real = ~hides(padding)
-        if not arguments["need_weights"]:
-            return attended, None
-        return attended, weights.mean(dim=1) if arguments["average_attn_weights"] else weights
-
-    with (
-        module.register_forward_pre_hook(before, with_kwargs=True),
-        module.register_forward_hook(after, with_kwargs=True),
-    ):
-        yield
+def watch_multihead(
+    seen: list[SeenLayer],
+    name: str,
+    module: Any,
+    forward: Callable,
+    *positional: Any,
+    **named: Any,
+) -> Any:
+    """Have the weights of each head computed, and see them; the caller gets what it asked for."""
+    asked = call_arguments(module, positional, named)
+    refuse_other_keys(asked["query"], asked["key"])
+    of_heads = {"need_weights": True, "average_attn_weights": False}
+    attended, weights = forward(**asked | of_heads)
+    tokens = asked["value"] if module.batch_first else asked["value"].transpose(0, 1)
+    real = real_tokens(asked["key_padding_mask"])
+    seen.append(SeenLayer(name, tokens, weights.detach(), real))
+    if not asked["need_weights"]:
+        return attended, None
+    return attended, weights.mean(dim=1) if asked["average_attn_weights"] else weights
 
 
 def refuse_other_keys(query: Any, key: Any) -> None:
@@ -171,9 +150,9 @@ def refuse_other_keys(query: Any, key: Any) -> None:
         raise InputError("key of MultiheadAttention", tuple(key.shape), remedy)
 
 
-def see_attention(
+def see_layers(
     model: Any, batch: Any, forward: Forward | None, attention: Attention | None
-) -> SeenAttention:
+) -> list[SeenLayer]:
     """The attention of a model on one batch, by the function that gives it or by its modules.
 
     Raises InputError for a model that shows none, or whose layers attend to other tokens.
@@ -182,19 +161,19 @@ def see_attention(
     with evaluating(model), torch.no_grad():
         if attention is not None:
             tokens, weights = attention(model, batch)
-            weights = [torch.as_tensor(matrices) for matrices in weights]
-            seen = SeenAttention([torch.as_tensor(tokens)], weights, [""] * len(weights))
+            layers = [torch.as_tensor(tokens), *[None] * (len(weights) - 1)]
+            seen = [
+                SeenLayer("", before, torch.as_tensor(of_layer))
+                for before, of_layer in zip(layers, weights, strict=True)
+            ]
         else:
             refuse_decoders(model)
-            with eager(model), watching(model) as seen:
+            with watching(model) as seen:
                 (forward or call)(model, batch)
-    if not seen.weights:
+    if not seen:
         remedy = "none of its modules of attention returned weights of queries and keys"
         name = Verbatim(f"({type(model).__name__})")
         raise InputError("attention of the model", name, remedy + IN_ANOTHER_WAY)
-    mask = batch.get("attention_mask") if isinstance(batch, dict) else None
-    if getattr(mask, "ndim", 0) == 2:
-        seen.real = mask.bool()
     refuse_other_tokens(seen, count_of(batch))
     return seen
 
@@ -211,24 +190,21 @@ def refuse_decoders(model: Any) -> None:
         raise InputError("model", Verbatim(type(model).__name__), remedy)
 
 
-def refuse_other_tokens(seen: SeenAttention, examples: int) -> None:
+def refuse_other_tokens(seen: Sequence[SeenLayer], examples: int) -> None:
     """Raise InputError unless all layers have weights of every token with every one."""
-    shape = tuple(seen.tokens[0].shape) if seen.tokens[0] is not None else ()
+    shape = () if seen[0].tokens is None else tuple(seen[0].tokens.shape)
     if len(shape) != 3 or shape[0] != examples or 0 in shape:
         remedy = f"the first layer must be given the tokens [{examples}, token, channel]"
         raise InputError("tokens of the model", shape, remedy + IN_ANOTHER_WAY)
     tokens = shape[1]
-    for layer, weights in enumerate(seen.weights, start=1):
-        received = tuple(weights.shape)
+    for layer, of_layer in enumerate(seen, start=1):
+        received = tuple(of_layer.weights.shape)
         if len(received) != 4 or (received[0], *received[2:]) != (examples, tokens, tokens):
             remedy = (
                 f"must be ({examples}, heads, {tokens}, {tokens}), [example, head, query, key]: "
                 "windows, bands and pooled tokens have no matrix of all tokens"
             )
             raise InputError(f"attention of layer {layer}", received, remedy + IN_ANOTHER_WAY)
-    if seen.real is not None and tuple(seen.real.shape) != (examples, tokens):
-        remedy = f"must be ({examples}, {tokens}): one entry for each token that attention sees"
-        raise InputError("mask of padding", tuple(seen.real.shape), remedy)
 
 
 # --- layers and heads that are chosen
@@ -306,17 +282,6 @@ class RecordedAttention:
         """H_1 … H_L."""
         return tuple(matrices.shape[1] for matrices in self.attention)
 
-    def with_identity_heads(self) -> "RecordedAttention":
-        """Add one more head to each layer, number H_l, whose Ω is the identity."""
-        examples, tokens, _ = self.inputs.shape
-        lengths = np.full(examples, tokens) if self.lengths is None else self.lengths
-        real = within(lengths, tokens)
-        identity = (np.eye(tokens, dtype=self.inputs.dtype) * real[:, None, :])[:, None]
-        attention = tuple(
-            np.concatenate([matrices, identity], axis=1) for matrices in self.attention
-        )
-        return replace(self, attention=attention)
-
 
 def record_attention(
     model: Any,
@@ -349,58 +314,95 @@ def record_attention(
     Mode, hooks and settings of the model are afterwards as before, after an error too. Raises
     InputError for a model of none of these kinds, and for tokens that attend to padding.
     """
-    tensors = as_tensors(inputs)
+    those = as_tensors(inputs)
+    return record_batches(model, [those], layers, heads, forward, attention, batch_size)
+
+
+def record_batches(
+    model: Any,
+    batches_of_inputs: Iterable[Any],
+    layers: tuple[int, int] | None,
+    heads: Mapping[int, Sequence[int]] | None,
+    forward: Forward | None,
+    attention: Attention | None,
+    batch_size: int,
+) -> RecordedAttention:
+    """The same of all examples of several inputs, one behind the other, as `as_tensors` has them.
+
+    Examples are numbered over all of them.
+    """
     order: list[int] = []
     parts: list[list[np.ndarray]] = []
-    for examples in batches(tensors, batch_size):
-        seen = see_attention(model, batch_of(tensors, examples, model), forward, attention)
-        chosen = chosen_heads([matrices.shape[1] for matrices in seen.weights], layers, heads)
-        order += examples
-        parts.append(arrays_of(seen, chosen))
-        refuse_change(parts[-1], parts[0])
+    first = 0
+    for tensors in batches_of_inputs:
+        for examples in batches(tensors, batch_size):
+            batch = batch_of(tensors, examples, model)
+            seen = see_layers(model, batch, forward, attention)
+            chosen = chosen_heads([of.weights.shape[1] for of in seen], layers, heads)
+            numbers = [first + example for example in examples]
+            parts.append(arrays_of(seen, chosen, mask_of(batch), numbers))
+            refuse_change(parts[-1], parts[0])
+            order += numbers
+        first += count_of(tensors)
     back = np.argsort(order)
     tokens, *matrices, lengths = (
         padded_together(pieces)[back] for pieces in zip(*parts, strict=True)
     )
-    modules = tuple(seen.modules[number - 1] for number in chosen)
+    modules = tuple(seen[number - 1].module for number in chosen)
     equal = (lengths == tokens.shape[1]).all()
     return RecordedAttention(tokens, tuple(matrices), chosen, modules, None if equal else lengths)
 
 
-def arrays_of(seen: SeenAttention, chosen: Mapping[int, Sequence[int]]) -> list[np.ndarray]:
-    """x_0, Ω of the chosen heads of each layer, and the number of tokens; without padding."""
-    first = min(chosen)
-    if len(seen.tokens) < first or seen.tokens[first - 1] is None:
+def mask_of(batch: Any) -> Any:
+    """`attention_mask` [example, token] among named inputs, true for a token; or None."""
+    mask = batch.get("attention_mask") if isinstance(batch, dict) else None
+    return mask.bool() if getattr(mask, "ndim", 0) == 2 else None
+
+
+def arrays_of(
+    seen: Sequence[SeenLayer],
+    chosen: Mapping[int, Sequence[int]],
+    mask: Any,
+    numbers: Sequence[int],
+) -> list[np.ndarray]:
+    """x_0, Ω of the chosen heads of each layer, and the number of tokens; without padding.
+
+    mask     [example, token], or None
+    numbers  of the examples
+    """
+    first = seen[min(chosen) - 1]
+    if first.tokens is None:
         remedy = "the tokens before this layer are not seen: export all of its layers"
         raise InputError("layers", [min(chosen), max(chosen)], remedy)
-    inputs = as_numpy(seen.tokens[first - 1])
-    weights = [as_numpy(seen.weights[number - 1][:, heads]) for number, heads in chosen.items()]
-    if seen.real is None:
+    inputs = as_numpy(first.tokens)
+    weights = [as_numpy(seen[number - 1].weights[:, heads]) for number, heads in chosen.items()]
+    said = next((one for one in (mask, *(of.real for of in seen)) if one is not None), None)
+    if said is None:
         real = np.ones(inputs.shape[:2], bool)
-        refuse_unseen(weights)
+        refuse_unseen(weights, numbers)
     else:
-        real = seen.real.cpu().numpy()
-    if not real.any(axis=1).all():
-        place = int(np.argmin(real.any(axis=1)))
+        real = said.cpu().numpy()
+    if real.shape != inputs.shape[:2]:
+        remedy = f"must be {inputs.shape[:2]}: one entry for each token that attention sees"
+        raise InputError("mask of padding", real.shape, remedy)
+    for number in np.array(numbers)[~real.any(axis=1)]:
         remedy = "every sequence needs one token at least; leave this example out"
-        raise InputError(f"tokens of example {place}", 0, remedy)
-    arrays, lengths = without_padding(
-        inputs, [matrices.swapaxes(-1, -2) for matrices in weights], real
-    )
+        raise InputError(f"tokens of example {number}", 0, remedy)
+    matrices = [one.swapaxes(-1, -2) for one in weights]
+    arrays, lengths = without_padding(inputs, matrices, real, numbers[0])
     return [*arrays, lengths]
 
 
-def refuse_unseen(weights: Sequence[np.ndarray]) -> None:
+def refuse_unseen(weights: Sequence[np.ndarray], numbers: Sequence[int]) -> None:
     """Raise InputError for a token that no token of any layer sees: likely padding, unsaid."""
     largest = np.max([matrices.max(axis=(1, 2)) for matrices in weights], axis=0)
-    unseen = np.argwhere(largest == 0.0)  # not where it is no number
-    if len(unseen):
-        example, token = map(int, unseen[0])
+    for example, token in np.argwhere(largest == 0.0):  # not where it is no number
         remedy = (
             "no token gives it weight; say what is padding by `attention_mask` [example, token] "
             "among the named inputs, 1 for a token and 0 for padding, or give a list of sequences"
         )
-        raise InputError(f"attention to token {token} of example {example}", 0.0, remedy)
+        where = f"attention to token {token} of example {numbers[example]}"
+        raise InputError(where, 0.0, remedy)
 
 
 def refuse_change(arrays: list[np.ndarray], first: list[np.ndarray]) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -159,6 +160,18 @@ def test_the_heads_are_zeroed_saved_and_loaded_with_the_loss_that_was_said(made,
     outputs = torch.as_tensor(called(loaded, inputs)).double()
     loss = torch.nn.functional.cross_entropy(outputs, classes).item()
     assert loss == pytest.approx(found.result.attrs["whole_loss"] + found.loss[0], abs=1e-5)
+
+
+def test_heads_of_keys_and_values_that_go_are_named_with_grouped_queries(made, found):
+    """All heads of the second of two layers go: both heads of its keys and values do."""
+    llama = family("llama")
+    of_second = sampler.removable(llama.model, loss=1000.0, layers=(2, 2), **SPLITS, progress=False)
+    assert of_second.heads == {2: list(range(HEADS))}
+    assert of_second.key_value_heads == {2: [0, 1]}
+    assert json.loads(of_second.to_json())["key_value_heads"] == {"2": [0, 1]}
+    last = repr(of_second).splitlines()[-1]
+    assert [int(digit) for digit in re.findall(r"[0-9]+", last)] == [2, 0, 1]
+    assert found.key_value_heads == found.heads
 
 
 @pytest.mark.parametrize(

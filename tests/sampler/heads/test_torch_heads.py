@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,11 +11,11 @@ from sampler.errors import InputError
 from sampler.heads.torch_heads import TorchHeads, zero_heads
 from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding
 from tests.sampler.torch_models.families import (
-    FAMILIES,
     HEADS,
     LAYERS,
     SIZE,
     TOKENS,
+    UNSHARED,
     WIDTH,
     called,
     family,
@@ -40,7 +41,7 @@ def with_zeros(made, removed):
     return other.model
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", UNSHARED)
 def test_a_model_without_heads_is_that_with_zeros_in_its_projections(name):
     made = family(name)
     inputs = inputs_of(made)
@@ -62,7 +63,71 @@ def test_a_model_without_heads_is_that_with_zeros_in_its_projections(name):
         for layer, head in EVERY
     ]
     assert_equal_in_float32(heads.magnitudes, np.array(norms))
-    assert not any(module._forward_pre_hooks for module in made.model.modules())
+    assert not any("forward" in vars(module) for module in made.model.modules())
+
+
+def test_a_layer_of_shared_weights_loses_a_head_of_its_own():
+    """By a hook of one's own, which counts the runs of the projection."""
+    made = family("albert")
+    inputs = inputs_of(made)
+    heads = TorchHeads(made.model, inputs, batch_size=3)
+    assert [one.name for one in heads.projections] == [made.name] * LAYERS
+    runs = []
+
+    def second(_, positional):
+        runs.append(1)
+        changed = positional[0].clone()
+        changed[..., part_of(1)] *= len(runs) % 2
+        return (changed,)
+
+    handle = made.model.get_submodule(made.name).register_forward_pre_hook(second)
+    expected = called(made.model, inputs)
+    handle.remove()
+    assert np.abs(expected - called(made.model, inputs)).max() > 1e-3
+    assert_equal_in_float32(heads.without([(1, 1)]), expected, operations=1000)
+    with pytest.raises(InputError, match="several layers share"):
+        zero_heads(made.model, heads.projections, {1: [1]})
+
+
+@pytest.mark.parametrize("name", ["encoder", "bert"])
+def test_hooks_of_others_act_on_what_a_layer_without_a_head_returns(name):
+    made = family(name)
+    inputs, shift = inputs_of(made), torch.linspace(-1.0, 1.0, WIDTH)
+    module = made.layers[0].self_attn if name == "encoder" else made.layers[0].attention.output
+
+    def behind(_, positional, output):
+        if isinstance(output, tuple):
+            return (output[0] * shift, *output[1:])
+        return output * shift
+
+    handle = module.register_forward_hook(behind)
+    expected = called(with_zeros(made, [(0, 1)]), inputs)
+    received = TorchHeads(made.model, inputs).without([(0, 1)])
+    assert_equal_in_float32(received, expected, operations=1000)
+    assert list(module._forward_hooks) == [handle.id]
+
+
+def test_heads_of_keys_and_values_go_with_all_that_they_serve():
+    """Whatever their weights are: without those heads nothing depends on them."""
+    made = family("llama")
+    heads = TorchHeads(made.model, inputs_of(made))
+    projection = heads.projections[0]
+    assert (projection.heads, projection.key_value_heads) == (HEADS, 2)
+    every = range(HEADS)
+    for removed in [part for size in range(HEADS + 1) for part in combinations(every, size)]:
+        other = copy.deepcopy(made)
+        zero_heads(other.model, heads.projections, {0: removed})
+        before = called(other.model, inputs_of(made))
+        free = []
+        for shared in range(2):
+            changed = copy.deepcopy(other)
+            attention = changed.layers[0].self_attn
+            with torch.no_grad():
+                for weights in (attention.k_proj.weight, attention.v_proj.weight):
+                    weights[part_of(shared)] = 1.0
+            if np.array_equal(called(changed.model, inputs_of(made)), before):
+                free.append(shared)
+        assert projection.unread(removed) == free
 
 
 @pytest.mark.parametrize("name", ["gpt2", "encoder"])

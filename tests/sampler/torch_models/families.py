@@ -53,7 +53,7 @@ class Made:
                 lambda _, given, named: seen.append((*given, *named.values())[0]),
                 with_kwargs=True,
             )
-            for layer in self.layers
+            for layer in dict.fromkeys(self.layers)
         ]
         with torch.no_grad():
             called(self.model.eval(), inputs)
@@ -134,6 +134,20 @@ def distilbert(transformers) -> Made:
     )  # fmt: skip
 
 
+def albert(transformers) -> Made:
+    """Layers that share all weights."""
+    config = transformers.AlbertConfig(vocab_size=WORDS, embedding_size=WIDTH, **SIZES)
+    model = transformers.AlbertForSequenceClassification(config)
+    (group,) = model.albert.encoder.albert_layer_groups
+    (layer,) = group.albert_layers
+    return Made(
+        model, [layer] * LAYERS, lambda layer, stream: stream,
+        lambda layer: linear_keys(layer.attention.query, layer.attention.key),
+        lambda layer: layer.attention.dense.weight.T,
+        "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense",
+    )  # fmt: skip
+
+
 def gpt2(transformers) -> Made:
     sizes = {"n_positions": 8, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
     model = transformers.GPT2ForSequenceClassification(
@@ -190,10 +204,12 @@ def vit(transformers) -> Made:
 
 
 FAMILIES = {
-    "encoder": encoder, "bert": bert, "roberta": roberta, "distilbert": distilbert, "gpt2": gpt2,
-    "llama": llama, "vit": vit,
+    "encoder": encoder, "bert": bert, "roberta": roberta, "distilbert": distilbert,
+    "albert": albert, "gpt2": gpt2, "llama": llama, "vit": vit,
 }  # fmt: skip
 PADDED = tuple(name for name in FAMILIES if name != "vit")
+# Those whose layers have weights of their own.
+UNSHARED = tuple(name for name in FAMILIES if name != "albert")
 
 
 def family(name: str) -> Made:

@@ -1,6 +1,7 @@
 """Recorded attention against softmax(QKᵀ/√d), by loops from a model's own weights."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,39 @@ def test_recorded_attention_is_softmax_of_the_models_own_weights(name, side):
                 np.testing.assert_allclose(
                     recorded.inputs[example, :count], tokens[example, places], atol=1e-6
                 )
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_causal_model_is_causal_where_no_sequence_is_padded(name):
+    """A mask of ones in a batch of equal lengths lets libraries leave out the mask of attention."""
+    made = family(name)
+    inputs = inputs_of(made)
+    inputs |= {"attention_mask": torch.ones_like(inputs["input_ids"])}
+    recorded = record_attention(made.model, inputs)
+    assert recorded.lengths is None
+    for number, (layer, stream) in enumerate(zip(made.layers, made.streams(inputs), strict=True)):
+        with torch.no_grad():
+            tokens = made.norm(layer, stream).double().numpy()
+        for example in range(len(LENGTHS)):
+            expected = by_loops(made, layer, tokens[example], np.ones(TOKENS, bool))
+            np.testing.assert_allclose(recorded.attention[number][example], expected, atol=1e-6)
+            assert not np.tril(expected, -1).any()
+
+
+def test_layers_of_pytorch_are_causal_where_only_a_hint_says_so():
+    made = family("encoder")
+    hidden = torch.nn.Transformer.generate_square_subsequent_mask(TOKENS)
+
+    def forward(model, tokens):
+        model.encoder(tokens, mask=hidden, is_causal=True)
+
+    tokens = inputs_of(made)
+    (matrices, _) = record_attention(made.model, tokens, forward=forward).attention
+    causal = replace(made, is_causal=True)
+    for example, received in enumerate(matrices):
+        vectors = tokens[example].double().numpy()
+        expected = by_loops(causal, made.layers[0], vectors, np.ones(TOKENS, bool))
+        np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
 def test_a_model_within_another_one_is_recorded_as_it_is():
@@ -155,7 +189,72 @@ def test_the_model_is_afterwards_as_before(fails):
         record_attention(model, torch.randn(3, TOKENS, WIDTH), forward=forward)
     assert [module.training for module in model.modules()] == modes
     assert torch.backends.mha.get_fastpath_enabled()
-    assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
+    assert not any("forward" in vars(one) for one in model.modules())
+
+
+@pytest.mark.parametrize("name", ["encoder", "bert", "gpt2"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_hooks_of_others_are_given_what_they_always_are_and_stay(name, fails):
+    """One before a module of attention, and one behind it that changes what it returns."""
+    made = family(name)
+    inputs = inputs_of(made)
+    attention = {
+        module: part
+        for module, part in made.model.named_modules()
+        if type(part).__name__ in ("MultiheadAttention", "BertSelfAttention", "GPT2Attention")
+    }
+    assert len(attention) == LAYERS
+    given, returned = [], []
+
+    def before(module, positional):
+        given.append(module)
+
+    def behind(module, positional, output):
+        shapes = [None if one is None else tuple(one.shape) for one in output[:2]]
+        returned.append(shapes if name == "encoder" else shapes[:1])
+        return (output[0] + 0.5, *output[1:])
+
+    for part in attention.values():
+        part.register_forward_pre_hook(before)
+        part.register_forward_hook(behind)
+    expected_outputs = called(made.model, inputs)
+    expected = list(returned)
+    given.clear(), returned.clear()
+
+    def forward(model, batch):
+        outputs = model(**batch) if isinstance(batch, dict) else model(batch)
+        np.testing.assert_allclose(
+            getattr(outputs, "logits", outputs).numpy(), expected_outputs, atol=1e-5
+        )
+        if fails:
+            raise KeyboardInterrupt
+
+    if fails:
+        with pytest.raises(KeyboardInterrupt):
+            record_attention(made.model, inputs, forward=forward)
+    else:
+        record_attention(made.model, inputs, forward=forward)
+    assert given == list(attention.values())
+    assert returned == expected
+    for part in made.model.modules():
+        assert "forward" not in vars(part)
+        hooks = len(part._forward_hooks), len(part._forward_pre_hooks)
+        assert hooks == ((1, 1) if part in given else (0, 0))
+
+
+def test_a_forward_that_another_library_put_there_runs_and_stays():
+    made = family("bert")
+    module = made.layers[0].attention.self
+    inner, runs = module.forward, []
+
+    def forward(*positional, **named):
+        runs.append(1)
+        return inner(*positional, **named)
+
+    module.forward = forward
+    record_attention(made.model, inputs_of(made))
+    assert runs == [1]
+    assert module.forward is forward
 
 
 def test_sequences_of_a_list_are_what_they_are_alone_in_their_order():
@@ -277,6 +376,29 @@ PADDING = torch.tensor([[False, False, False, False, True]] * 3)
 def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
     with pytest.raises(InputError, match=message):
         record_attention(model(), inputs, **more)
+
+
+@pytest.mark.parametrize("side", ["encoder", "bert"])
+def test_a_sequence_of_padding_alone_has_its_number_among_all(side):
+    """Whatever batch it is in."""
+    made = family(side)
+    inputs = inputs_of(made, "right")
+    if side == "bert":
+        inputs["attention_mask"][2] = 0
+    else:
+        inputs["padding"][2] = True
+    for batch_size in (1, 2, 64):
+        with pytest.raises(InputError) as caught:
+            record_attention(made.model, inputs, batch_size=batch_size)
+        # nn.MultiheadAttention makes NaN of it, which is not looked at
+        assert caught.value.field == "tokens of example 2"
+
+
+def test_tokens_that_attend_to_padding_have_their_number_among_all():
+    padding = PADDING.clone()
+    padding[:2] = False
+    with pytest.raises(InputError, match=r"attention of layer 2\[2\] = "):
+        record_attention(HalfMasked(), {"tokens": BATCH, "padding": padding}, batch_size=1)
 
 
 def test_an_encoder_with_a_decoder_is_refused_by_the_cause():
