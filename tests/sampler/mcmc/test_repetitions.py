@@ -1,10 +1,12 @@
 """Tempered repetitions by the one contract of algorithms: their chunks, and what goes on."""
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats
+from jax.tree_util import register_dataclass
 
 from sampler.mcmc.algorithm import Snapshot, SnapshotMismatch
 from sampler.mcmc.collected_draws import DrawCollector
@@ -44,6 +46,27 @@ def test_draws_come_one_repetition_after_the_other(space, chunks):
         expected += normal.logpdf(LABELS, chunk.points[0] @ FEATURES.T, NOISE).sum(axis=1)
         np.testing.assert_allclose(chunk.statistics["lp"][0], expected, rtol=1e-10)
         np.testing.assert_array_equal(chunk.observables["x"], chunk.points)
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Noisy(Linear):
+    """Beside each draw a number is drawn, as predictors are where they are random given it."""
+
+    def observe(self, key, position):
+        return {"noise": jax.random.normal(key)}
+
+
+def test_random_numbers_beside_draws_are_independent_between_repetitions(space):
+    """A mean over repetitions has the variance of as many numbers as there are draws."""
+    noisy = Noisy(**{one.name: getattr(space, one.name) for one in fields(space) if one.init})
+    drawn = [one.observables["noise"] for one, _ in made(noisy) if one.phase == "draws"]
+    noise = np.concatenate(drawn)
+    assert noise.shape == (SETTINGS.chains, SETTINGS.draws)
+    assert len(np.unique(noise)) == noise.size
+    # The variance of the mean over R repetitions is 1/R, each of n draws: χ²_n/(n R).
+    scaled = SETTINGS.chains * np.sum(noise.mean(axis=0) ** 2)
+    assert 1e-3 < scipy.stats.chi2.cdf(scaled, SETTINGS.draws) < 1 - 1e-3
 
 
 def test_every_temperature_is_a_chunk_and_counts_once(chunks):
