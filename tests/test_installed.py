@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,7 +76,8 @@ ARCHIVE = "from setuptools.build_meta import build_sdist; build_sdist({!r})"
 class Installed:
     """The program of a fresh environment, used in an empty directory."""
 
-    def __init__(self, home: Path, wheel: Path) -> None:
+    def __init__(self, home: Path, archive: Path, wheel: Path) -> None:
+        self.archive, self.wheel = archive, wheel
         self.bin, self.desk = home / "env" / "bin", home / "desk"
         self.desk.mkdir()
         done([sys.executable, "-m", "venv", "--without-pip", home / "env"], home)
@@ -124,7 +127,7 @@ def program(tmp_path_factory) -> Installed:
     build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
     done([*build, "--no-index", "--wheel-dir", home, archive], home)
     (wheel,) = home.glob("*.whl")
-    return Installed(home, wheel)
+    return Installed(home, archive, wheel)
 
 
 @pytest.mark.slow
@@ -136,6 +139,43 @@ def test_the_installed_program_is_the_one_that_answers(program):
     gallery = Path(found.stdout.split()[0]).parent / "gallery"
     shipped = {path.name for kind in ("toml", "npz") for path in (ROOT / "runs").glob(f"*.{kind}")}
     assert {path.name for path in gallery.iterdir()} == {*shipped, "trained"}
+
+
+@pytest.mark.slow
+def test_recipes_are_listed_written_and_checked_away_from_the_repository(program):
+    recipes = ROOT / "runs"
+    listed = program("new", "--list")
+    assert listed.returncode == 0, listed.stderr
+    assert {path.stem for path in recipes.glob("*.toml")} <= {*re.findall(r"\w+", listed.stdout)}
+    for name, data in (("quickstart", ()), ("markov_published", ("markov_published.npz",))):
+        path = Path(f"{name}-copy.toml")
+        written = program("new", name, "--out", path)
+        assert written.returncode == 0, written.stderr
+        assert (program.desk / path).read_bytes() == (recipes / f"{name}.toml").read_bytes()
+        for file in data:
+            assert (program.desk / file).read_bytes() == (recipes / file).read_bytes()
+        checked = program("check", path)
+        assert checked.returncode == 0, checked.stderr
+        assert os.fspath(ROOT) not in checked.stdout
+
+
+@pytest.mark.slow
+def test_neither_the_archive_nor_the_wheel_has_what_users_do_not_need(program):
+    """No scripts, tests or weights of studies; large files are the data of recipes alone."""
+    with tarfile.open(program.archive) as sources, zipfile.ZipFile(program.wheel) as built:
+        members = [one for one in sources.getmembers() if one.isfile()]
+        in_archive = {one.name.partition("/")[2]: one.size for one in members}
+        in_wheel = {one.filename: one.file_size for one in built.infolist()}
+    assert not [
+        name for name in in_archive if name.startswith(("tests/", "docs/", "runs/studies/"))
+    ]
+    assert {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name} == {
+        "sampler", "theory",
+    }  # fmt: skip
+    for sizes, gallery in ((in_archive, "runs"), (in_wheel, "sampler/gallery")):
+        large = {name for name, size in sizes.items() if size > 100_000}
+        data = ("markov_published.npz", "trained/A/model.npz")
+        assert large == {f"{gallery}/{name}" for name in data}
 
 
 @pytest.mark.slow
