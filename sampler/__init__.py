@@ -54,8 +54,10 @@ if TYPE_CHECKING:  # for editors and type checkers: the same names as in CONTENT
     from sampler.api.posterior import sampled_attention, weighted_draws
     from sampler.api.runs import Run, Sweep, check, compare_models, open_results, run, sweep
     from sampler.data.arrays import Arrays
+    from sampler.data.associative_recall import AssociativeRecall
     from sampler.data.copying import Copy
-    from sampler.data.digits import Digits
+    from sampler.data.digits import Digits, ImagesOfFile
+    from sampler.data.in_context_regression import InContextRegression
     from sampler.data.markov_chain import MarkovChain
     from sampler.data.one_shot import OneShot
     from sampler.data.time_series import SeriesArchive, TimeSeries
@@ -77,8 +79,10 @@ CONTENTS = {
     "settings.task_sections": "Attention LearnedAttention",
     "data.markov_chain": "MarkovChain",
     "data.time_series": "TimeSeries SeriesArchive",
-    "data.digits": "Digits",
+    "data.digits": "Digits ImagesOfFile",
     "data.copying": "Copy",
+    "data.in_context_regression": "InContextRegression",
+    "data.associative_recall": "AssociativeRecall",
     "data.one_shot": "OneShot",
     "data.arrays": "Arrays",
     "api.model": "solve sample compare head_importance make_problem teacher_of",

@@ -9,8 +9,10 @@ heads_of_task    heads of a trained transformer, or chosen among those of the da
 make             from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain     hidden Markov chain classification
 time_series      time series: drawn, of a hidden oscillation, or read from the UEA archive
-digits           ten classes of handwritten digits, one output each
+digits           images in patches: handwritten digits, or those of a file; an output per class
 copying          copying a token that heads find by its position
+in_context_regression  regression on the pairs of a sequence: one step of gradient descent
+associative_recall     recall of a value by its key
 one_shot         one-shot classification of images with the attention of a trained transformer
 episodes         one-shot episodes of drawings, and their tokens
 image_files      images of characters from files, Omniglot among them

@@ -1,11 +1,14 @@
-"""Handwritten digits in patches.
+"""Images in patches: handwritten digits, or images of files in the format of MNIST.
 
 The channels are the pixels of the image, of which a token holds those of its own patch and zeros
 elsewhere, then one-hot positions of the patches, row by row: D in all, and as many key channels, so
 that every attention variant fits.
 """
 
-from typing import Annotated, ClassVar, Literal
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -13,9 +16,11 @@ from pydantic import Field, field_validator
 
 from sampler.data.drawn_task import DrawnTask, LogitWeights, RawSplits
 from sampler.data.heads_of_task import RawExamples
+from sampler.data.image_files import IMAGES, read_images_and_labels, resize
 from sampler.data.labelled_inputs import centred_one_hot
 from sampler.errors import InputError
-from sampler.settings.task_sections import Attention
+from sampler.settings.task_sections import Attention, TaskSettings
+from sampler.settings.types import Count, FilePath, Text
 from sampler.streams import Stream, stream
 
 # Scikit-learn's handwritten digits: how many there are, and pixels a side.
@@ -23,13 +28,13 @@ DRAWINGS, SIDE = 1797, 8
 Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
 
 
-class Digits(DrawnTask):
-    """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
+class ImageTask(DrawnTask):
+    """Images of several classes, one output per class.
 
-    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The 1,797 drawings
-    stand in an order of which the seed alone decides. Training examples are taken from its front,
-    test examples from its end, and validation examples from its middle towards the front, so that
-    the size of one split leaves the others as they are; where two would meet, there are too many.
+    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The images stand in
+    an order of which the seed alone decides. Training examples are taken from its front, test
+    examples from its end, and validation examples from its middle towards the front, so that the
+    size of one split leaves the others as they are; where two would meet, there are too many.
     """
 
     head_kinds: ClassVar = ("similar", "near", "uniform", "random", "learned")
@@ -37,40 +42,33 @@ class Digits(DrawnTask):
     # No patch of an image is the last one.
     network_defaults: ClassVar = {"readout": "mean"}
 
-    kind: Literal["digits"] = "digits"
-    classes: Annotated[tuple[Digit, ...], Field(min_length=2)] = tuple(range(10))
-    """The digits to tell apart."""
-    examples_train: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 100
-    examples_test: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 700
-    patch: Literal[1, 2, 4] = 2
+    patch: Count
     """Side of the square patch that is a token, in pixels."""
 
-    @field_validator("classes")
-    @classmethod
-    def are_different(cls, classes):
-        if len(set(classes)) != len(classes):
-            raise ValueError("name every class once")
-        return classes
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Images [image, row, column] from 0 to 1, and labels [image, output]."""
+        raise NotImplementedError
 
     def logit_weights(self, attention: Attention, tokens: int, channels: int) -> LogitWeights:
+        side = math.isqrt(channels - tokens)
         return {
-            "similar": lambda: similarity_weights(SIDE, self.patch),
-            "near": lambda: distance_weights(SIDE, self.patch),
+            "similar": lambda: similarity_weights(side, self.patch),
+            "near": lambda: distance_weights(side, self.patch),
         }
 
     def splits(self, attention: Attention) -> RawSplits:
-        """Cut the drawings into patches.
+        """Cut the images into patches.
 
-        Raises InputError if the drawings of these classes do not suffice for the splits.
+        Raises InputError if the images do not suffice for the splits.
         """
-        images, digits = read_images(self.classes)
+        images, labels = self.read()
         self.refuse_shared(len(images))
 
         def examples(drawings: np.ndarray) -> RawExamples | None:
-            chosen, labels = images[drawings], centred_one_hot(digits[drawings], self.classes)
+            chosen = images[drawings]
             return RawExamples.of(
                 lambda part: patches_with_positions(chosen[part], self.patch),
-                labels,
+                labels[drawings],
                 chosen,
                 np.array(self.patch),
             )
@@ -89,7 +87,7 @@ class Digits(DrawnTask):
         """Raise InputError where two splits of so many drawings would share some."""
         train, validation, test = self.examples_train, self.examples_validation, self.examples_test
         middle = drawings // 2
-        there = f"there are {drawings} drawings of these classes"
+        there = f"there are {drawings} images of these classes"
         if validation and train + validation > middle:
             remedy = f"{there}, of which the first {middle} are for training and validation, and "
             remedy += f"not enough beside {train} training examples; use fewer"
@@ -103,6 +101,82 @@ class Digits(DrawnTask):
         if train + test > drawings:
             remedy = f"{there} for {train + test} examples of all splits; use fewer"
             raise InputError("task.examples_test", test, remedy)
+
+
+class Digits(ImageTask):
+    """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class."""
+
+    kind: Literal["digits"] = "digits"
+    classes: Annotated[tuple[Digit, ...], Field(min_length=2)] = tuple(range(10))
+    """The digits to tell apart."""
+    examples_train: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 100
+    examples_test: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 700
+    patch: Literal[1, 2, 4] = 2
+    """Side of the square patch that is a token, in pixels."""
+
+    @classmethod
+    def section_for(cls, settings: Mapping[str, Any]) -> type[TaskSettings]:
+        """Images of a file where one is named, the digits otherwise."""
+        return ImagesOfFile if "images" in settings else cls
+
+    @field_validator("classes")
+    @classmethod
+    def are_different(cls, classes):
+        return without_repetition(classes)
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        images, digits = read_images(self.classes)
+        return images, centred_one_hot(digits, self.classes)
+
+
+class ImagesOfFile(ImageTask):
+    """Square images of a file, in the format of MNIST or an .npz file; one output per class."""
+
+    kind: Literal["digits"] = "digits"
+    images: FilePath
+    """The file of images: `…images-idx3-ubyte`, beside which the one of labels lies, with .gz or
+    without; or an .npz file with `images` [image, row, column] and `labels` [image]."""
+    classes: tuple[Text, ...] | None = None
+    """The labels to tell apart, as text; by default all that there are."""
+    side: Count | None = None
+    """Pixels a side to which images are resized; by default they stay as they are."""
+    patch: Count = 7
+    """Side of the square patch that is a token, in pixels."""
+
+    @field_validator("classes")
+    @classmethod
+    def are_different(cls, classes):
+        return without_repetition(classes)
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Images of the classes, and their labels.
+
+        Raises InputError for a file that cannot be used, and for patches that do not fill an image.
+        """
+        images, names = read_images_and_labels(Path(self.images))
+        classes = self.classes or tuple(sorted(set(names)))
+        absent = [name for name in classes if name not in names]
+        if absent or len(classes) < 2:
+            remedy = f"name two or more of its labels: {', '.join(sorted(set(names)))}"
+            raise InputError("task.classes", absent or list(classes), remedy)
+        kept = [place for place, name in enumerate(names) if name in classes]
+        images = images[kept] if self.side is None else resize(images[kept], self.side)
+        _, rows, columns = images.shape
+        if self.side is None and rows != columns:
+            remedy = "are no squares; resize them by task.side"
+            raise InputError(IMAGES, f"{rows} × {columns} pixels", remedy)
+        if images.shape[1] % self.patch:
+            remedy = f"must divide the side of the images, {images.shape[1]} pixels"
+            raise InputError("task.patch", self.patch, remedy)
+        numbers = np.array([classes.index(names[place]) for place in kept])
+        return images.astype(np.float64), centred_one_hot(numbers, range(len(classes)))
+
+
+def without_repetition(classes: Sequence | None) -> Sequence | None:
+    """Return the classes; raise ValueError where one is named twice."""
+    if classes is not None and len(set(classes)) != len(classes):
+        raise ValueError("name every class once")
+    return classes
 
 
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:
@@ -136,9 +210,10 @@ def read_images(classes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 def patches_with_positions(images: np.ndarray, patch: int) -> np.ndarray:
     """Make tokens [example, patch, pixel + position]: a patch in its place, and where that is."""
-    rows, columns = np.divmod(np.arange(SIDE**2), SIDE)
-    own = (rows // patch) * (SIDE // patch) + columns // patch
-    positions = np.arange((SIDE // patch) ** 2)
+    side = images.shape[1]
+    rows, columns = np.divmod(np.arange(side**2), side)
+    own = (rows // patch) * (side // patch) + columns // patch
+    positions = np.arange((side // patch) ** 2)
     pixels = np.where(own == positions[:, None], images.reshape(len(images), 1, -1), 0.0)
     one_hot_positions = np.broadcast_to(np.eye(positions.size), (len(images), *2 * positions.shape))
     return np.concatenate([pixels, one_hot_positions], axis=-1)

@@ -126,7 +126,15 @@ def with_rotations(drawings: Drawings) -> Drawings:
 
 
 def read_labelled_images(path: Path) -> Drawings:
-    """Images from a file, any size, the label of an image being its character.
+    """Images from a file, any size, the label of an image being its character."""
+    images, labels = read_images_and_labels(path)
+    return sort_drawings(resize(images, SIDE), labels)
+
+
+def read_images_and_labels(
+    path: Path,
+) -> tuple[Float[np.ndarray, "drawing row column"], list[str]]:
+    """Read images from 0 to 1, and their labels, from a file of one of two formats.
 
     An .npz file has, of each image,
 
@@ -153,7 +161,7 @@ def read_labelled_images(path: Path) -> Drawings:
     if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
         remedy = f"give a whole number or a word for each of the {len(images)} images"
         raise InputError("labels", f"{labels.dtype} {labels.shape}", remedy)
-    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+    return brightness(images), [str(label) for label in labels]
 
 
 def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:

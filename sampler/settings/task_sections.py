@@ -146,6 +146,8 @@ TASKS: Registry[type[TaskSettings]] = Registry(
         "one_shot": "sampler.data.one_shot:OneShot",
         "digits": "sampler.data.digits:Digits",
         "copy": "sampler.data.copying:Copy",
+        "in_context_regression": "sampler.data.in_context_regression:InContextRegression",
+        "associative_recall": "sampler.data.associative_recall:AssociativeRecall",
         "time_series": "sampler.data.time_series:TimeSeries",
     },
 )
