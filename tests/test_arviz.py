@@ -3,7 +3,6 @@
 import re
 import warnings
 
-import arviz_plots
 import arviz_stats
 import matplotlib.pyplot as plt
 import numpy as np
@@ -107,70 +106,7 @@ def test_without_data_nothing_is_learned(trees):
     assert (np.abs(prior.mean("draw")[0] - np.eye(2)) < 5 * error).all()
 
 
-PLOTS = {
-    "plot_trace_dist": {"var_names": U_1},
-    "plot_trace": {"var_names": U_1},
-    "plot_rank": {"var_names": U_1},
-    "plot_pair": {"var_names": U_1},
-    "plot_forest": {"var_names": U_1},
-    "plot_energy": {},
-    "plot_ess": {"var_names": U_A},
-    "plot_ess_evolution": {"var_names": U_A},
-    "plot_autocorr": {"var_names": U_A},
-    "plot_ppc_dist": {"num_samples": 10},
-    "plot_loo_pit": {},
-    "plot_prior_posterior": {"var_names": U_A},
-}
-OLD_PLOTS = {
-    "plot_trace": {"var_names": U_1},
-    "plot_rank": {"var_names": U_1},
-    "plot_pair": {"var_names": U_1},
-    "plot_forest": {"var_names": U_1},
-    "plot_energy": {},
-    "plot_ess": {"var_names": U_A},
-    "plot_ppc": {"num_pp_samples": 10},
-    "plot_loo_pit": {"y": "y"},
-    "plot_dist_comparison": {"var_names": U_A},
-}
-
-
-# Of arviz-plots 0.8, by xarray's refusal of a Dataset where variables are expected.
-BROKEN = (
-    "plot_trace_dist",
-    "plot_rank_dist",
-    "plot_dgof_dist",
-    "plot_psense_dist",
-    "plot_psense_quantities",
-)
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(not BEFORE_1, reason="those of 1.0 and later work")
-@pytest.mark.parametrize("name", BROKEN)
-def test_plots_that_xarray_breaks_are_named_on_the_page(name, trees):
-    assert f"`{name}`" in (ROOT / "docs/tutorials/arviz.md").read_text("utf-8")
-    with pytest.raises(TypeError, match="Passing a Dataset"):
-        getattr(arviz_plots, name)(trees["weights"], backend="matplotlib", var_names=U_A)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", PLOTS)
-def test_a_figure_of_arviz_plots(name, trees):
-    if not hasattr(arviz_plots, name) or (BEFORE_1 and name in BROKEN):
-        pytest.skip(f"this release has no {name}, or none that this release of xarray lets work")
-    getattr(arviz_plots, name)(trees["order_parameters"], backend="matplotlib", **PLOTS[name])
-    assert plt.get_fignums()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", OLD_PLOTS)
-@pytest.mark.skipif(not BEFORE_1, reason="from 1.0 on these are those of arviz_plots")
-def test_a_figure_of_arviz_before_its_first_release(name, opened):
-    getattr(arviz, name)(opened["order_parameters"], **OLD_PLOTS[name])
-    assert plt.get_fignums()
-
-
-# The site runs it with the releases before 1.0.
+# The site runs it, with its figures, in the releases before 1.0.
 @pytest.mark.heavy
 @pytest.mark.skipif(BEFORE_1, reason="the site runs the tutorial with these releases")
 def test_the_tutorial_runs(monkeypatch):

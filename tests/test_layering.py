@@ -132,22 +132,6 @@ def test_the_densities_are_made_beside_an_unloaded_numpyro():
     subprocess.run([sys.executable, "-c", UNLOADED], cwd=ROOT, check=True)
 
 
-# What `solve` needs nothing of, each half a second or more.
-LATE = ("arviz_stats", "scipy.stats", "scipy.optimize", "matplotlib", "distributed", "sklearn")
-SOLVES = f"""
-import sys, tempfile
-from pathlib import Path
-import numpy as np
-import xarray as xr
-import sampler.jobs.stages, sampler.presentation.summary
-from sampler.storage.result_files import write_result
-with tempfile.TemporaryDirectory() as folder:
-    write_result(Path(folder), "teacher.nc", xr.Dataset({{"x": ("token", np.ones(3))}}))
-print([name for name in {LATE} if name in sys.modules])
-import distributed
-"""
-
-
 ALWAYS_LATE = {"jax", "xarray", "pandas", "scipy", "arviz_base", "matplotlib", "sklearn", "numpyro"}
 MODELS = {"numpy", "pydantic", "jaxtyping"}
 COMMANDS = [
@@ -166,12 +150,3 @@ def test_commands_that_say_something_start_without_what_computes(words, late):
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert not late & set(done.stderr.split())
-
-
-@pytest.mark.heavy
-def test_what_takes_long_to_import_is_imported_when_it_is_needed():
-    """The theory is solved and stored without it; nothing is in the way of importing it later."""
-    found = subprocess.run(
-        [sys.executable, "-c", SOLVES], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "[]"

@@ -11,7 +11,7 @@ import pytest
 from pydantic import field_validator, model_validator
 
 from sampler import registry
-from sampler.attention.variants import VARIANTS, Array, AttentionVariant, Softmax, logits
+from sampler.attention.variants import VARIANTS, Softmax
 from sampler.data.array_files import open_npz
 from sampler.data.image_files import open_archive
 from sampler.data.make import build_task
@@ -92,31 +92,6 @@ def test_a_task_is_a_class_and_a_row(tmp_path):
         load_recipe(path, ["task.exmples=3"])
     with pytest.raises(InputError, match="remove this section"):
         load_recipe(path, ["attention.lag=3"])
-
-
-class Squared(AttentionVariant):
-    """Ω_st = (1 + l_st)²/Σ_s' (1 + l_s't)² with logits l = k·q/√G."""
-
-    kind: Literal["squared"] = "squared"
-
-    def matrices(self, queries: Array, keys: Array) -> Array:
-        weights = (1 + logits(queries, keys)) ** 2
-        return weights / weights.sum(axis=-2, keepdims=True)
-
-
-@pytest.mark.usefixtures("open_tables")
-def test_an_attention_variant_is_a_class_and_a_row(tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(SMALLEST)
-    setting = 'attention.form={kind="squared"}'
-    with pytest.raises(InputError, match=r"form\.kind: 'squared' is unknown; use 'softmax', "):
-        load_recipe(path, [setting])
-    VARIANTS.register("squared", Squared)
-    recipe = load_recipe(path, [setting])
-    assert recipe.attention.form == Squared()
-    omega = build_task(recipe).train.attention[0]
-    np.testing.assert_allclose(omega.sum(axis=2), 1.0, rtol=1e-12)
-    assert np.abs(omega - build_task(load_recipe(path)).train.attention[0]).max() > 0.01
 
 
 REFUSED = InputError("task.odd", 3, "use network.widths instead")

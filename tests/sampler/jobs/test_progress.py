@@ -78,17 +78,3 @@ def test_the_time_left_is_that_until_the_last_draw(phase, done, left, clock):
     first, second = clock.lines
     assert first == f"{phase} {done - 10}/100, compiled in 500 s"
     assert second.startswith(f"{phase} {done}/100, {left:.0f} s left, ")
-
-
-def test_in_a_file_there_is_a_line_now_and_then(clock):
-    """At the beginning and the end of a stage, and every ten seconds or more in between."""
-    with Progress() as progress:
-        for step in range(100):
-            progress.show("theory", step, 100)
-            clock.now += 0.3
-        progress.show("theory", 100, 100)
-        progress.show("draws", 1, 10)
-    assert clock.lines == [
-        "theory 0/100", "theory 34/100, 20 s left", "theory 68/100, 10 s left",
-        "theory 100/100", "draws 1/10",
-    ]  # fmt: skip
