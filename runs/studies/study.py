@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import jax
+import numpy as np
 from matplotlib.figure import Figure
 
 from runs.studies.tables import Table, put_tables
@@ -94,9 +95,14 @@ def once(folder: Path, name: str, measure: Callable[..., dict], *arguments: obje
         if kept["of"] == of:
             return kept["row"]
     print(f"{name} …", flush=True)
-    text = json.dumps({"of": of, "row": measure(*arguments)}, default=lambda one: one.tolist())
+    text = json.dumps({"of": of, "row": measure(*arguments)}, default=array_as_lists)
     file.write_text(text, encoding="utf-8")
     return json.loads(text)["row"]
+
+
+def array_as_lists(one: object) -> object:
+    """Numbers and arrays of NumPy, JAX and xarray, which JSON does not know."""
+    return np.asarray(one, float).tolist()
 
 
 def text_of_path(one: object) -> str:
