@@ -8,6 +8,7 @@ import scipy.special
 import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
+from tests.dense import dense_kernel
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
@@ -51,13 +52,8 @@ def literal_action(problem, matrices):
 
 
 def literal_noisy_kernel(problem, overlap):
-    arch, attended = problem.architecture, np.asarray(problem.attended)
-    blocks = overlap.reshape(arch.path_count, arch.outputs, arch.path_count, arch.outputs)
-    einsum = overlap.__array_namespace__().einsum
-    kernel = einsum("xpi,pcqd,yqi->xcyd", attended, blocks, attended)
-    kernel *= arch.variances[0] / (arch.channels * arch.path_count)
-    size = problem.labels.size
-    return kernel.reshape(size, size) + problem.temperature * np.eye(size)
+    kernel = dense_kernel(problem.attended, problem.attended, overlap, problem.architecture)
+    return kernel + problem.temperature * np.eye(problem.labels.size)
 
 
 def literal_matrices(arch, point):

@@ -10,6 +10,7 @@ import scipy.stats
 from jax.test_util import check_grads
 
 from tests.assertions import assert_equal_to_rounding
+from tests.dense import dense_kernel
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
@@ -38,25 +39,23 @@ def both_forms(problem):
     return energy, LabelEnergy(stored, energy.labels, energy.temperature)
 
 
-def dense_kernel(problem, overlap):
-    """K + 𝒯 1 from the features with every index written out."""
-    outputs, paths = problem.architecture.outputs, problem.architecture.path_count
-    blocks = overlap.reshape(paths, outputs, paths, outputs)
-    kernel = jnp.einsum("xpi,pcqd,yqi->xcyd", problem.features, blocks, problem.features)
-    size = problem.labels.size
-    return kernel.reshape(size, size) + problem.temperature * jnp.eye(size)
+def noisy_kernel(problem, factor):
+    """K + 𝒯 1 at U_1 = F Fᵀ from its definition."""
+    overlap = np.asarray(factor @ factor.T)
+    kernel = dense_kernel(problem.attended, problem.attended, overlap, problem.architecture)
+    return kernel + problem.temperature * np.eye(problem.labels.size)
 
 
 def rounding_of(problem, factor):
     """Tolerance arguments of one Cholesky solve with this problem's K + 𝒯 1."""
-    noisy = np.asarray(dense_kernel(problem, factor @ factor.T))
+    noisy = noisy_kernel(problem, factor)
     return {"operations": len(noisy) ** 2, "condition": np.linalg.cond(noisy)}
 
 
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 def test_energy_is_minus_twice_the_log_likelihood(name, rng):
     problem, factor = problem_and_factor(name, rng)
-    noisy = np.asarray(dense_kernel(problem, factor @ factor.T))
+    noisy = noisy_kernel(problem, factor)
     labels = np.asarray(problem.labels).reshape(-1)
     normal = scipy.stats.multivariate_normal(np.zeros(len(noisy)), noisy)
     expected = -2 * normal.logpdf(labels) - len(noisy) * np.log(2 * np.pi)

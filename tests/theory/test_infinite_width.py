@@ -6,17 +6,12 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from tests.assertions import assert_equal_to_rounding
+from tests.dense import dense_kernel_of_infinite_width
 from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_network_data, random_problem
 from theory import InfiniteWidth, LearningProblem, OrderParameters, best_temperature, compress
 from theory.predictor import Predictor, predict
 
 TEMPERATURES = (1e-3, 0.1, 7.0)
-
-
-def kernel_of(left, right, arch):
-    """K = σ_0² σ_1² ··· σ_a²/(D Π) Σ_π ξ^π(x)·ξ^π(x'), of one output."""
-    scale = np.prod(arch.variances) / (arch.channels * arch.path_count)
-    return scale * np.einsum("xpi,ypi->xy", left, right)
 
 
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
@@ -26,7 +21,7 @@ def test_evidence_and_moments_at_every_temperature(name, rng):
     arch, labels = problem.architecture, np.asarray(problem.labels)
     test = np.asarray(random_network_data(arch, rng, examples=4).attended)
     factor = OrderParameters.gp_limit(arch).factors[0]
-    own = kernel_of(problem.attended, problem.attended, arch)
+    own = dense_kernel_of_infinite_width(problem.attended, problem.attended, arch)
     for given in (problem, compress(problem)):
         limit = InfiniteWidth.of(given)
         for temperature in TEMPERATURES:
@@ -57,7 +52,7 @@ def test_best_temperature_is_that_of_a_fine_grid(rng):
     """Labels with noise of variance 0.3 about a teacher: by the evidence, in between."""
     problem = random_problem(ARCHITECTURES["two layers"], rng, examples=60)
     arch = problem.architecture
-    kernel = kernel_of(problem.attended, problem.attended, arch)
+    kernel = dense_kernel_of_infinite_width(problem.attended, problem.attended, arch)
     labels = rng.multivariate_normal(np.zeros(60), kernel + 0.3 * np.eye(60))
     problem = LearningProblem(arch, problem.attended, jnp.asarray(labels[:, None]), 0.01)
     limit = InfiniteWidth.of(problem)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.dense import dense_kernel
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
@@ -17,14 +18,6 @@ from tests.problems import (
 )
 from theory import Features, Predictor, path_features, predict
 from theory.path_kernels import store_path_kernels
-
-
-def kernel_of(left, right, overlap, arch):
-    """Σ U_1 C with every index written out, rows (example, output)."""
-    blocks = overlap.reshape(arch.path_count, arch.outputs, arch.path_count, arch.outputs)
-    kernel = np.einsum("xpi,pcqd,yqi->xcyd", left, blocks, right)
-    kernel *= arch.variances[0] / (arch.channels * arch.path_count)
-    return kernel.reshape(len(left) * arch.outputs, len(right) * arch.outputs)
 
 
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
@@ -43,7 +36,7 @@ def test_mean_and_variance_condition_a_gaussian(name, rng):
     noise[:seen] = problem.temperature
     # a little noise on f keeps the joint covariance regular; its variance is taken off again
     noise[seen:] = 1.0
-    joint = kernel_of(both, both, overlap, arch) + np.diag(noise)
+    joint = dense_kernel(both, both, overlap, arch) + np.diag(noise)
     precision = np.linalg.inv(joint)
     block = np.linalg.inv(precision[seen:, seen:])
     expected_mean = -block @ precision[seen:, :seen] @ np.asarray(problem.labels).reshape(-1)
@@ -119,10 +112,10 @@ def test_samples_of_f_have_its_mean_and_covariance(rng):
     draw = jax.vmap(lambda k: predictor.draw_weights(k, whitening, factor, problem.features))
     samples = jnp.einsum("kpoi,xpi->kxo", jax.jit(draw)(keys), features)
     mean, variance = predict(predictor, factor)
-    noisy = kernel_of(problem.attended, problem.attended, overlap, arch)
+    noisy = dense_kernel(problem.attended, problem.attended, overlap, arch)
     noisy += problem.temperature * np.eye(len(noisy))
-    across = kernel_of(test, problem.attended, overlap, arch)
-    own = kernel_of(test, test, overlap, arch)
+    across = dense_kernel(test, problem.attended, overlap, arch)
+    own = dense_kernel(test, test, overlap, arch)
     gain = across @ np.linalg.inv(noisy)
     expected_mean, covariance = gain @ np.asarray(problem.labels).ravel(), own - gain @ across.T
     flat = np.asarray(samples).reshape(draws, -1)

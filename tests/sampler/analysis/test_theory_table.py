@@ -9,6 +9,7 @@ import scipy.stats
 
 from sampler.analysis.predictors import INFINITE, LEADING, predicted
 from sampler.analysis.theory_table import evidence_at, theory_table
+from tests.dense import dense_kernel_of_infinite_width
 from tests.small import signs, small_problem
 from theory import OrderParameters, solve_saddle_point
 
@@ -17,19 +18,12 @@ from theory import OrderParameters, solve_saddle_point
 KEPT = {((0,), (0, 1)): [0, 1], ((1,), (0,)): [2], ((0, 1), (1,)): [1, 3]}
 
 
-def gp_kernel(problem) -> np.ndarray:
-    """Π σ² Σ_π ξ^π(x)·ξ^π(x')/(D Π) of training examples, for one output."""
-    learning = problem.learning
-    arch, attended = learning.architecture, np.asarray(learning.attended)
-    kernel = np.einsum("xpi,ypi->xy", attended, attended) / (arch.channels * arch.path_count)
-    return np.prod(arch.variances) * kernel
-
-
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_the_evidence_of_the_gp_is_the_density_of_a_gaussian(outputs, rng):
     problem = small_problem(rng, outputs=outputs)
     limit = OrderParameters.gp_limit(problem.architecture)
-    kernel = gp_kernel(problem)
+    attended = problem.learning.attended
+    kernel = dense_kernel_of_infinite_width(attended, attended, problem.architecture)
     covariance = kernel + problem.learning.temperature * np.eye(len(kernel))
     # Outputs are independent of each other at infinite width.
     normal = scipy.stats.multivariate_normal(np.zeros(len(kernel)), covariance)
