@@ -3,22 +3,19 @@
 Everywhere matrices are Ω [example, head, key, query].
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 from jaxtyping import Float
 from pydantic import ValidationError
 
-from sampler.attention.variants import VARIANTS, Array, AttentionVariant, Softmax
+from sampler.attention.variants import VARIANTS, Array, AttentionVariant
 from sampler.errors import input_error_in
 
 # A variant, or a tuple with an entry for each layer: a variant, or a tuple of them, one per head.
 Variants = AttentionVariant | tuple[AttentionVariant | tuple[AttentionVariant, ...], ...]
 # The same with an entry for every head.
 LayerVariants = tuple[tuple[AttentionVariant, ...], ...]
-# Examples whose queries and keys are held at a time.
-PIECE = 250
 
 
 # --- the variant of every head
@@ -105,50 +102,6 @@ def take_heads(values: Array, heads: Sequence[int]) -> Array:
     # Slices, not a list of indices: their derivatives are cheap.
     xp = values.__array_namespace__()
     return xp.concat([values[:, head : head + 1] for head in heads], axis=1)
-
-
-def project(
-    inputs: Float[Array, "example token channel"], weights: Float[Array, "head size channel"]
-) -> Float[Array, "example head token size"]:
-    """W^h x_t of every head, in one product of two matrices."""
-    heads, size, channels = weights.shape
-    rows = inputs.reshape(-1, channels) @ weights.reshape(-1, channels).T
-    return rows.reshape(*inputs.shape[:2], heads, size).swapaxes(1, 2)
-
-
-def factored_attention(
-    inputs: Float[Array, "example token channel"],
-    query_weights: Float[Array, "head key_channel channel"],
-    key_weights: Float[Array, "head key_channel channel"],
-    variants: tuple[AttentionVariant, ...],
-) -> Float[Array, "example head key query"]:
-    """Matrices of heads with queries W_Q^h x_t and keys W_K^h x_s, one variant for each."""
-    return layer_matrices(variants, project(inputs, query_weights), project(inputs, key_weights))
-
-
-def bilinear_attention(
-    inputs: Float[np.ndarray, "example token channel"],
-    logit_weights: Float[np.ndarray, "head channel channel"],
-    variants: tuple[AttentionVariant, ...] = (),
-) -> Float[np.ndarray, "example head key query"]:
-    """Matrices of heads with logits x_sᵀ W^h x_t, one variant for each or softmax in all.
-
-    A variant sees keys k_s = x_s and queries q_t = √D W^h x_t, so that k_s·q_t/√D is the logit.
-    """
-    variants = variants or (Softmax(),) * len(logit_weights)
-    weights = logit_weights * inputs.shape[-1] ** 0.5
-
-    def make(inputs):
-        queries = project(inputs, weights)
-        return layer_matrices(variants, queries, np.broadcast_to(inputs[:, None], queries.shape))
-
-    return in_pieces(inputs, make)
-
-
-def in_pieces(inputs: np.ndarray, make: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """The matrices that `make` makes of inputs, of some examples at a time to bound memory."""
-    pieces = range(0, len(inputs), PIECE)
-    return np.concatenate([make(inputs[start : start + PIECE]) for start in pieces])
 
 
 # --- the layers of weights that layers of attention serve

@@ -4,16 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from sampler.attention.layers import LayerVariants, layer_matrices
-from sampler.attention.variants import Array, AttentionVariant
+from sampler.attention.layers import LayerVariants
+from sampler.attention.logits import LogitForm, head_matrices
+from sampler.attention.variants import AttentionVariant
 from sampler.streams import Stream, stream
 
-LogitForm = Literal["full", "low_rank", "positions"]
 # Sites of logit weights, one for each layer of attention with learned heads.
 LOGITS = "logits_"
 # The queries of the last layer that a readout reads.
@@ -35,31 +34,6 @@ def attention_numbers(form: LogitForm, heads: int, tokens: int, channels: int, r
     """
     widest = {"full": channels, "low_rank": rank, "positions": 1}[form]
     return tokens * channels + heads * tokens * (COPIES * tokens + 2 * widest)
-
-
-def queries_and_keys(
-    form: LogitForm, scale: Array, normal: Array, inputs: Array, read: slice
-) -> tuple[Array, Array]:
-    """Queries of the tokens that are read and keys of all, whose products over √G are logits.
-
-    [example, head, token, size] each, of NumPy or JAX as their arguments. Logits of positions alone
-    are the same for all examples, and made for one.
-
-    form, scale  as in `LearnedHeads`
-    normal       Z [head, …]
-    inputs       [example, token, channel]
-    """
-    xp = inputs.__array_namespace__()
-    heads, channels = normal.shape[0], inputs.shape[-1]
-    if form == "positions":
-        keys = scale[0] * normal[None, :, :, None]
-        return xp.ones_like(keys[:, :, read]), keys
-    if form == "low_rank":
-        queries = scale[0] * xp.einsum("hgi,eti->ehtg", normal[:, 0], inputs[:, read])
-        return queries, scale[1] * xp.einsum("hgi,eti->ehtg", normal[:, 1], inputs)
-    weights = channels**0.5 * scale[:, None] * scale * normal
-    queries = xp.einsum("hij,etj->ehti", weights, inputs[:, read])
-    return queries, xp.broadcast_to(inputs[:, None], (len(inputs), heads, *inputs.shape[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +104,7 @@ class LearnedHeads:
         (_, *shape), *_ = self.shapes(*inputs.shape[1:]).values()
         normal = np.stack([generator.standard_normal(shape) for generator in generators])
         variants = tuple(compress(self.variants[layer], self.learned[layer]))
-        made = queries_and_keys(self.form, self.scale, normal, inputs, slice(None))
-        matrices = layer_matrices(variants, *made)
-        return np.broadcast_to(matrices, (len(inputs), *matrices.shape[1:]))
+        return head_matrices(self.form, normal, inputs, variants, self.scale)
 
     def without_effect(
         self, inputs: Float[np.ndarray, "example token channel"], readout: str

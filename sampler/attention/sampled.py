@@ -24,10 +24,9 @@ from sampler.attention.learned import (
     LOGITS,
     READ,
     LearnedHeads,
-    LogitForm,
     attention_numbers,
-    queries_and_keys,
 )
+from sampler.attention.logits import LogitForm, queries_and_keys
 from theory.attended import attend_example, pair_matrices
 
 

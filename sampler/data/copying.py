@@ -8,15 +8,12 @@ output per symbol. Logits of heads depend on the position of the key alone.
 from typing import ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float
 
-from sampler.attention.layers import layer_matrices
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import Finite
 from sampler.data.drawn_task import DrawnHeads, DrawnTask
 from sampler.data.heads_of_task import RawExamples
 from sampler.data.labelled_inputs import scaled_one_hot
-from sampler.data.task import NO_NAMES
 from sampler.settings.task_sections import LEARNED, Attention
 from sampler.settings.types import Several
 from sampler.streams import Stream, stream
@@ -68,15 +65,4 @@ class Copy(DrawnTask):
             return (logits,)
 
         random = LearnedHeads("positions", np.array([beta]), (), ())
-        return DrawnHeads(logits_of, matrices_of_positions, random, NO_NAMES)
-
-
-def matrices_of_positions(
-    inputs: Float[np.ndarray, "example token channel"],
-    logits: Float[np.ndarray, "head key"],
-    variants: tuple,
-) -> Float[np.ndarray, "example head key query"]:
-    """Matrices, the same for all inputs, of heads whose logits depend on the key's place alone."""
-    keys = logits[None, :, :, None]
-    matrices = np.ascontiguousarray(layer_matrices(variants, np.ones_like(keys), keys)[0])
-    return np.broadcast_to(matrices, (len(inputs), *matrices.shape))
+        return DrawnHeads(logits_of, random)

@@ -6,12 +6,12 @@ are the same for all.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from sampler.attention.layers import factored_attention
 from sampler.attention.learned import LearnedHeads
+from sampler.attention.logits import head_matrices
 from sampler.data.heads_of_task import (
     RawExamples,
     attended_split,
@@ -19,7 +19,7 @@ from sampler.data.heads_of_task import (
     learned_heads,
     name_heads,
 )
-from sampler.data.task import NO_NAMES, PathNames, Task
+from sampler.data.task import PathNames, Task
 from sampler.settings.task_sections import LEARNED, UNIFORM, Attention, TaskSettings
 from sampler.settings.types import Seed, Several, ValidationCount
 from sampler.streams import Stream, stream
@@ -34,26 +34,18 @@ RawSplits = tuple[RawExamples, RawExamples, RawExamples | None]
 class DrawnHeads:
     """How the heads of a task are made.
 
-    weights_of   draws the weights of one head from its kind and a random generator of its own
-    matrices_of  makes Ω [example, head, key, query] of a layer from inputs, weights [head, …] and
-                 the variants of the heads
+    weights_of   draws logit weights of one head, of the form that `random` has, from its kind and a
+                 random generator of its own: an array, or two of low rank, W_Q and W_K
     random       form and scale of random heads, which learned ones have a priori
     named_paths  paths that have a name of their own, by the names of their heads
     """
 
     weights_of: Callable[[str, np.random.Generator], tuple[np.ndarray, ...]]
-    matrices_of: Callable[..., np.ndarray]
     random: LearnedHeads
-    named_paths: PathNames
+    named_paths: PathNames = field(default_factory=dict)
 
     @classmethod
-    def of_logits(
-        cls,
-        beta: float,
-        channels: int,
-        logit_weights: LogitWeights,
-        named_paths: PathNames = NO_NAMES,
-    ) -> "DrawnHeads":
+    def of_logits(cls, beta: float, channels: int, logit_weights: LogitWeights) -> "DrawnHeads":
         """Heads with W_Q and W_K [key channel, channel], for logits (W_K x_s)·(W_Q x_t)/√D.
 
         uniform  0
@@ -75,7 +67,7 @@ class DrawnHeads:
 
         scale = np.array([beta * (1.0 / root), 1.0 / root])
         random = LearnedHeads("low_rank", scale, (), (), channels)
-        return cls(weights_of, factored_attention, random, named_paths)
+        return cls(weights_of, random)
 
 
 class TaskOfHeads(TaskSettings):
@@ -114,7 +106,9 @@ class TaskOfHeads(TaskSettings):
 
         def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
             return tuple(
-                heads.matrices_of(inputs, *weights, those)
+                head_matrices(
+                    heads.random.form, weights if len(weights) > 1 else weights[0], inputs, those
+                )
                 for weights, those in zip(layers, variants, strict=True)
             )
 

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.data.drawn_task import DrawnHeads, DrawnTask
 from sampler.data.heads_of_task import RawExamples
@@ -59,14 +58,9 @@ class MarkovChain(DrawnTask):
         def weights_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray]:
             return (head_weights(kind, self.features, positions, beta, generator),)
 
-        def matrices_of(inputs: np.ndarray, weights: np.ndarray, variants: tuple) -> np.ndarray:
-            # Without variants all heads are softmax, in less memory.
-            variants = () if attention.form is None else variants
-            return bilinear_attention(inputs, weights, variants)
-
         scale = np.sqrt(beta) * random_scale(self.features, positions)
         random = LearnedHeads("full", scale, (), ())
-        return DrawnHeads(weights_of, matrices_of, random, NAMED_PATHS)
+        return DrawnHeads(weights_of, random, NAMED_PATHS)
 
     def draw(self, examples: int, of: Stream) -> RawExamples:
         """Sequences, first class + then class −, as evenly as possible, at once or in blocks."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sampler.attention.layers import factored_attention
+from sampler.attention.logits import head_matrices
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.network import network_outputs
 from sampler.token_network import TokenNetwork, predict_tokens
@@ -55,7 +55,7 @@ def attend(
     and no array changes its order of axes: half the time of a training step.
     """
     if any(variant != Softmax() for variant in variants):
-        return factored_attention(inputs, query_weights, key_weights, variants)
+        return head_matrices("low_rank", (query_weights, key_weights), inputs, variants)
     heads, size, channels = query_weights.shape
     examples, tokens, _ = inputs.shape
     joined = jnp.einsum("hgi,hgj->ihj", query_weights, key_weights) / size**0.5

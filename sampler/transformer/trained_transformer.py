@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from sampler.attention.layers import LayerVariants, factored_attention, in_pieces, paired
+from sampler.attention.layers import LayerVariants, paired
+from sampler.attention.logits import head_matrices
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.settings.recipe import AnyRecipe, TrainingRecipe
@@ -280,7 +281,7 @@ def layer_attention(
     def matrices_of(heads: list[int]) -> np.ndarray:
         those = tuple(variants[head % trained] for head in heads)
         weights = query_weights[heads], key_weights[heads]
-        return in_pieces(inputs, lambda some: factored_attention(some, *weights, those))
+        return head_matrices("low_rank", weights, inputs, those)
 
     matrices = [matrices_of(list(range(trained)))]
     for extra in range(trained, len(query_weights)):

@@ -25,7 +25,7 @@ from runs.studies.teacher_student.mathematics import (
     over_draws,
 )
 from sampler.api.recipes import data_of
-from sampler.attention.learned import queries_and_keys
+from sampler.attention.logits import queries_and_keys
 from sampler.attention.similarity import attention_distances, attention_overlaps, matched
 from sampler.mcmc.tempered import log_mean, repetition_weights
 from sampler.presentation import style

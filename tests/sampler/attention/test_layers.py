@@ -1,9 +1,10 @@
 """Matrices of layers: softmax by loops, heads of a layer, and the published four-path arrays."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.attention.layers import bilinear_attention, factored_attention
+from sampler.attention.logits import head_matrices
 from sampler.attention.variants import Softmax, softmax
 from sampler.data.markov_chain import head_weights
 from tests.assertions import assert_equal_to_rounding
@@ -19,16 +20,27 @@ def test_huge_logits_neither_overflow_nor_lose_the_largest():
     assert np.all(np.abs(received - expected) <= 4 * EPSILON)
 
 
-@pytest.mark.parametrize("kind", ["keys and queries", "bilinear"])
-def test_softmax_attention_equals_a_loop(kind, rng):
+@pytest.mark.parametrize("library", [np, jnp])
+@pytest.mark.parametrize("form", ["low_rank", "full", "positions"])
+def test_softmax_attention_equals_a_loop(form, library, rng):
+    """Of drawn and trained heads, in NumPy, and of sampled ones, in JAX: one function."""
     inputs = rng.standard_normal((2, 5, 6))
-    if kind == "bilinear":
-        weights = rng.standard_normal((3, 6, 6))
-        received = bilinear_attention(inputs, weights)
-    else:
-        query, key = rng.standard_normal((2, 3, 4, 6))
-        received = factored_attention(inputs, query, key, (Softmax(),) * 3)
+    if form == "full":
+        given = weights = rng.standard_normal((3, 6, 6))
+    elif form == "low_rank":
+        query, key = given = rng.standard_normal((2, 3, 4, 6))
         weights = [k.T @ q / np.sqrt(4) for q, k in zip(query, key, strict=True)]
+    else:  # the logits of keys are those of an input of its own, whatever the query
+        given = rng.standard_normal((3, 5))
+    arrays = tuple(map(library.asarray, given)) if form == "low_rank" else library.asarray(given)
+    made = head_matrices(form, arrays, library.asarray(inputs), (Softmax(),) * 3)
+    assert isinstance(made, type(library.asarray(inputs)))
+    received = np.asarray(made)
+    if form == "positions":
+        expected = np.exp(given) / np.exp(given).sum(axis=1, keepdims=True)
+        expected = np.broadcast_to(expected[None, :, :, None], (2, 3, 5, 5))
+        assert_equal_to_rounding(received, expected, operations=4 * 36, condition=1.0)
+        return
     size = 0.0
     expected = np.empty((2, 3, 5, 5))
     for example in range(2):
@@ -75,7 +87,7 @@ def test_attended_inputs_of_the_good_path_are_the_published_ones(reference):
     inputs = np.concatenate([reference["first_input_features"], np.eye(31)], axis=1)[None]
     generator = np.random.default_rng(0)
     good, uniform = (head_weights(kind, 200, 31, 10.0, generator) for kind in ("good", "uniform"))
-    first, second = bilinear_attention(inputs, np.stack([good, uniform]))[0]
+    first, second = head_matrices("full", np.stack([good, uniform]), inputs, (Softmax(),) * 2)[0]
     received = second[:, -1] @ first.T @ inputs[0]  # last-token readout
     # A logit is a sum of about 231² products. Rounding moves it by at most 2·231 ε times the sum
     # of their sizes, and the attention, relatively, by twice that.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
+from sampler.attention.logits import head_matrices
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
 from sampler.posterior.data import SampledPaths
@@ -131,7 +131,7 @@ def simulated(rng, problem: LearnedProblem, draws: int) -> np.ndarray:
         hidden = drawn["V_0"] @ layer / np.sqrt(arch.channels)
         for depth, heads in enumerate(arch.heads, start=1):
             logits = rng.standard_normal((heads, len(scale), len(scale))) * np.outer(scale, scale)
-            omega = bilinear_attention(inputs, logits)
+            omega = head_matrices("full", logits, inputs, (Softmax(),) * heads)
             values = drawn[f"V_{depth}"]
             moved = np.einsum("hij,ejs,ehst->eit", values, hidden, omega, optimize=True)
             hidden = moved / np.sqrt(heads * arch.widths[depth - 1])
