@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.attention.layers import LayerVariants
-from sampler.attention.logits import LogitForm, head_matrices
+from sampler.attention.logits import LogitForm, contracted, head_matrices
 from sampler.attention.variants import AttentionVariant
 from sampler.streams import Stream, stream
 
@@ -104,7 +104,7 @@ class LearnedHeads:
         (_, *shape), *_ = self.shapes(*inputs.shape[1:]).values()
         normal = np.stack([generator.standard_normal(shape) for generator in generators])
         variants = tuple(compress(self.variants[layer], self.learned[layer]))
-        return head_matrices(self.form, normal, inputs, variants, self.scale)
+        return head_matrices(self.form, normal, inputs, variants, self.scale, contracted)
 
     def without_effect(
         self, inputs: Float[np.ndarray, "example token channel"], readout: str
