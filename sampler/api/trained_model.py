@@ -114,10 +114,10 @@ def labels_of(
 ) -> "dict[str, np.ndarray | None]":
     """The labels of every split; class numbers as a column for each class."""
     from sampler.torch_models.export import read_labels
-    from sampler.torch_models.model_inputs import as_tensors, count_of
+    from sampler.torch_models.model_inputs import count_of, read_inputs
 
     return {
-        name: read_labels(f"labels_{name}", labels, count_of(as_tensors(inputs)), outputs)
+        name: read_labels(f"labels_{name}", labels, count_of(read_inputs(inputs)), outputs)
         for name, (inputs, labels) in splits.items()
     }
 

@@ -17,16 +17,15 @@ import numpy as np
 from sampler.errors import InputError, Verbatim
 from sampler.heads.path_sum import Head, Replacement, by_layer
 from sampler.torch_models.model_inputs import (
+    Batch,
     Forward,
     around_forward,
     as_numpy,
-    as_tensors,
-    batch_of,
     batches,
-    call,
     call_arguments,
     evaluating,
     is_multihead,
+    read_inputs,
     real_tokens,
     torch_module,
 )
@@ -112,12 +111,12 @@ class TorchHeads:
     batch_size: int = 64
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", as_tensors(self.inputs))
+        object.__setattr__(self, "inputs", read_inputs(self.inputs))
 
     @cached_property
     def projections(self) -> tuple[HeadProjection, ...]:
         """The projections of all layers, in the order in which they run on the first examples."""
-        return find_projections(self, next(batches(self.inputs, 2)))
+        return find_projections(self, next(batches(self.inputs, 2, self.model)))
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -127,7 +126,7 @@ class TorchHeads:
     def outputs(self) -> int:
         """The number of outputs."""
         with torch_module().no_grad():
-            return self._run([0]).shape[1]
+            return self._run(next(batches(self.inputs, 1, self.model))).shape[1]
 
     @cached_property
     def magnitudes(self) -> np.ndarray:
@@ -157,15 +156,15 @@ class TorchHeads:
         """
         torch, starts = torch_module(), np.cumsum([0, *self.heads])
 
-        def of_batch(batch: list[int]) -> Any:
-            gates = torch.ones(len(batch), sum(self.heads), requires_grad=True)
+        def of_batch(batch: Batch) -> Any:
+            gates = torch.ones(len(batch.numbers), sum(self.heads), requires_grad=True)
 
             def change(layer: int, sent: Any, real: Any) -> Any:
                 gate = gates[:, starts[layer] : starts[layer + 1]].to(sent)
                 return gate[:, None, :, None] * sent
 
             outputs = self._run(batch, change)
-            summed = (outputs * torch.as_tensor(along[batch]).to(outputs)).sum()
+            summed = (outputs * torch.as_tensor(along[batch.numbers]).to(outputs)).sum()
             if not summed.requires_grad:
                 return torch.full_like(gates, torch.nan)
             return torch.autograd.grad(summed, gates)[0]
@@ -174,13 +173,14 @@ class TorchHeads:
 
     # --- forward passes
 
-    def _over_batches(self, of_batch: Callable[[list[int]], Any]) -> np.ndarray:
+    def _over_batches(self, of_batch: Callable[[Batch], Any]) -> np.ndarray:
         """Rows of all examples, in their order, computed batch by batch."""
-        order, rows = [], []
-        for batch in batches(self.inputs, self.batch_size):
-            order += batch
+        numbers, rows = [], []
+        for batch in batches(self.inputs, self.batch_size, self.model):
+            numbers.append(batch.numbers)
             rows.append(as_numpy(of_batch(batch)))
-        return np.concatenate(rows)[np.argsort(order)].astype(np.float64)
+        order = np.argsort(np.concatenate(numbers))
+        return np.concatenate(rows)[order].astype(np.float64)
 
     @cached_property
     def _means(self) -> list[Any]:
@@ -200,28 +200,25 @@ class TorchHeads:
             return sent
 
         with torch.no_grad():
-            for batch in batches(self.inputs, self.batch_size):
+            for batch in batches(self.inputs, self.batch_size, self.model):
                 self._run(batch, add)
         # Batches may have other numbers of tokens.
         pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
         totals = [pad(of_layer).sum(dim=0) for of_layer in sums]
         return [total[..., :-1] / total[..., -1:].clamp(min=1.0) for total in totals]
 
-    def _run(self, examples: list[int], change: Change | None = None) -> Any:
+    def _run(self, batch: Batch, change: Change | None = None) -> Any:
         """f [example, output] of some examples, the outputs of heads changed."""
-        batch = batch_of(self.inputs, examples, self.model)
-        mask = batch.get("attention_mask") if isinstance(batch, dict) else None
-        hooks = (
-            nullcontext()
-            if change is None
-            else changed(self.model, self.projections, change, len(examples), mask)
-        )
+        examples = len(batch.numbers)
+        hooks = nullcontext()
+        if change is not None:
+            hooks = changed(self.model, self.projections, change, examples, batch.mask)
         with evaluating(self.model), hooks:
-            returned = (self.forward or call)(self.model, batch)
+            returned = batch.run(self.model, self.forward)
         outputs = getattr(returned, "logits", returned)
-        if getattr(outputs, "ndim", 0) not in (1, 2) or len(outputs) != len(examples):
+        if getattr(outputs, "ndim", 0) not in (1, 2) or len(outputs) != examples:
             remedy = (
-                f"must be [example] or [example, output] of {len(examples)} examples; give "
+                f"must be [example] or [example, output] of {examples} examples; give "
                 "forward=lambda model, batch: …"
             )
             shape = getattr(outputs, "shape", None)
@@ -249,7 +246,7 @@ def zero_heads(
 # --- where heads are joined
 
 
-def find_projections(heads: TorchHeads, examples: list[int]) -> tuple[HeadProjection, ...]:
+def find_projections(heads: TorchHeads, batch: Batch) -> tuple[HeadProjection, ...]:
     """The projections that run on some examples; InputError where there are none."""
     model, named = heads.model, heads.projection
     ends = PROJECTIONS if named is None else tuple([named] if isinstance(named, str) else named)
@@ -265,7 +262,7 @@ def find_projections(heads: TorchHeads, examples: list[int]) -> tuple[HeadProjec
 
     watched = names if named is not None else names | multihead
     with torch_module().no_grad(), changing(model, watched, note):
-        heads._run(examples)
+        heads._run(batch)
     if not order:
         last = sorted({name.split(".")[-1] for name in modules if name})
         remedy = (

@@ -11,16 +11,17 @@ import numpy as np
 
 from sampler.attention.padding import within
 from sampler.data.array_files import HDF5_SUFFIXES
-from sampler.data.checks import check_agreement
+from sampler.data.checks import check_agreement, named_arrays
 from sampler.data.split import Split
 from sampler.errors import InputError, Verbatim
 from sampler.storage.files import write_atomically
 from sampler.torch_models.model_inputs import (
+    Batch,
     Forward,
     as_numpy,
-    as_tensors,
     check_batch_size,
     count_of,
+    read_inputs,
     torch_module,
 )
 from sampler.torch_models.recording import Attention, RecordedAttention, record_batches
@@ -76,12 +77,12 @@ def export_attention(
         inputs, labels = read_examples(name, examples)
         settings = layers, heads, forward, attention, batch_size
         recorded = record_batches(model, inputs, *settings)
-        split = Split(recorded.inputs, labels, recorded.attention, recorded.lengths)
+        split = replace(recorded, labels=labels)
         first = first or split
         check_agreement(first, split, name)
-        arrays |= arrays_of_split(name, with_identity_heads(split) if residual else split)
+        split = with_identity_heads(split) if residual else split
+        arrays |= {key: values for key, values, _ in named_arrays(split, name)}
     arrays |= arrays_of_heads(recorded, bool(layers or heads), residual)
-    write = write_hdf5 if path.suffix in HDF5_SUFFIXES else write_npz
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: write(file, arrays))
@@ -93,21 +94,20 @@ def export_attention(
 
 def read_examples(
     name: str, examples: Examples | Iterable[Examples]
-) -> tuple[list[Any], np.ndarray | None]:
-    """The inputs of every batch, and the labels of all examples."""
-    pairs = [examples] if isinstance(examples, tuple) else list(examples)
-    if not pairs:
-        remedy = "no batch came; make a loader that has run out anew"
-        raise InputError(name, Verbatim("(no examples)"), remedy)
-    for pair in pairs:
+) -> tuple[list[Batch], np.ndarray | None]:
+    """Inputs and labels of all examples."""
+    inputs: list[Batch] = []
+    labels: list[np.ndarray | None] = []
+    for pair in [examples] if isinstance(examples, tuple) else examples:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             remedy = "give a pair of inputs and labels, or batches that are such pairs"
             raise InputError(name, Verbatim(f"({type(pair).__name__})"), remedy)
-    inputs = [as_tensors(of_batch) for of_batch, _ in pairs]
-    labels = [
-        read_labels(f"labels_{name}", of_batch, count_of(tensors))
-        for tensors, (_, of_batch) in zip(inputs, pairs, strict=True)
-    ]
+        found = read_inputs(pair[0], first=count_of(inputs))
+        inputs += found
+        labels.append(read_labels(f"labels_{name}", pair[1], count_of(found)))
+    if not inputs:
+        remedy = "no batch came; make a loader that has run out anew"
+        raise InputError(name, Verbatim("(no examples)"), remedy)
     known = [of_batch for of_batch in labels if of_batch is not None]
     if len(known) not in (0, len(labels)):
         raise InputError(f"labels_{name}", None, "give labels with all batches, or with none")
@@ -121,15 +121,6 @@ def with_identity_heads(split: Split) -> Split:
     identity = (np.eye(split.tokens, dtype=split.inputs.dtype) * real[:, None, :])[:, None]
     attention = tuple(np.concatenate([one, identity], axis=1) for one in split.attention)
     return replace(split, attention=attention)
-
-
-def arrays_of_split(name: str, split: Split) -> Arrays:
-    """The arrays of a split by their keys in the file."""
-    found = {f"inputs_{name}": split.inputs}
-    for number, matrices in enumerate(split.attention, start=1):
-        found[f"attention_{name}_{number}"] = matrices
-    others = {f"lengths_{name}": split.lengths, f"labels_{name}": split.labels}
-    return found | {key: values for key, values in others.items() if values is not None}
 
 
 def arrays_of_heads(recorded: RecordedAttention, is_part: bool, residual: bool) -> Arrays:
@@ -149,12 +140,10 @@ def arrays_of_heads(recorded: RecordedAttention, is_part: bool, residual: bool) 
     return found
 
 
-def write_npz(path: Path, arrays: Arrays) -> None:
-    np.savez(path, **arrays)
-
-
-def write_hdf5(path: Path, arrays: Arrays) -> None:
-    """Write a file that is made in memory: HDF5's library does not bear a full disk."""
+def write(path: Path, arrays: Arrays) -> None:
+    """Write a file, of HDF5 from memory: its library does not bear a full disk."""
+    if path.suffix not in HDF5_SUFFIXES:
+        return np.savez(path, **arrays)
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
         for key, values in arrays.items():
@@ -183,13 +172,12 @@ def read_labels(
         raise InputError(field, float(array[~np.isfinite(array)][0]), "every label must be finite")
     if tensor.is_floating_point() or array.shape[1] > 1:
         return array
-    numbers = array[:, 0].astype(int)
-    if outputs in (None, 1):
-        if (np.abs(numbers) == 1).all():
-            return array
+    numbers, is_one = array[:, 0].astype(int), outputs in (None, 1)
+    if not np.isin(numbers, [-1, 1] if is_one else list(range(outputs))).all():
         remedy = "are class numbers; give ±1 for two classes, or a column of 0 and 1 for each class"
+        if not is_one:
+            remedy = (
+                f"are class numbers, and must be from 0 to {outputs - 1}, as the model has outputs"
+            )
         raise InputError(field, np.unique(numbers).tolist(), remedy)
-    if ((numbers < 0) | (numbers >= outputs)).any():
-        remedy = f"are class numbers, and must be from 0 to {outputs - 1}, as the model has outputs"
-        raise InputError(field, np.unique(numbers).tolist(), remedy)
-    return np.eye(outputs, dtype=array.dtype)[numbers]
+    return array if is_one else np.eye(outputs, dtype=array.dtype)[numbers]

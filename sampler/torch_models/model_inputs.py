@@ -1,8 +1,9 @@
 """Inputs of a PyTorch model batch by batch, and the model while it runs on them."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -26,25 +27,60 @@ def torch_module() -> Any:
         raise InputError("torch", ABSENT, remedy) from None
 
 
-def as_tensors(inputs: Any) -> Any:
-    """One tensor, or tensors by the name of their argument; of unequal examples their list.
+@dataclass(frozen=True)
+class Batch:
+    """Examples that can go through a model together.
 
-    The examples are on the first axis. Raises InputError for no examples at all, and where the
-    tensors have not as many.
+    numbers  of the examples, from 0
+    given    to the model: a tensor [example, …], or tensors by the name of their argument
+    """
+
+    numbers: np.ndarray
+    given: Any
+
+    def part(self, examples: slice, device: Any) -> "Batch":
+        """Some of the examples, on a device."""
+        if isinstance(self.given, dict):
+            given = {name: values[examples].to(device) for name, values in self.given.items()}
+        else:
+            given = self.given[examples].to(device)
+        return Batch(self.numbers[examples], given)
+
+    @property
+    def mask(self) -> Any:
+        """`attention_mask` [example, token] among named inputs, true for a token; or None."""
+        mask = self.given.get("attention_mask") if isinstance(self.given, dict) else None
+        return mask.bool() if getattr(mask, "ndim", 0) == 2 else None
+
+    def run(self, model: Any, forward: Forward | None) -> Any:
+        """What a model returns, which by default is called, on named inputs by their names."""
+        if forward is not None:
+            return forward(model, self.given)
+        return model(**self.given) if isinstance(self.given, dict) else model(self.given)
+
+
+def read_inputs(inputs: Any, first: int = 0) -> list[Batch]:
+    """All examples, numbered from `first`, in as many batches as there are shapes of examples.
+
+    inputs  one tensor [example, …], tensors by the name of their argument, or a list of examples
+
+    Raises InputError for no examples at all, and where tensors have not as many.
     """
     torch = torch_module()
-    if isinstance(inputs, list | tuple):
-        inputs = [torch.as_tensor(example) for example in inputs]
-        shapes = sorted({tuple(example.shape) for example in inputs})
-        if len({shape[1:] for shape in shapes}) > 1 or () in shapes[1:]:
+    if isinstance(inputs, list | tuple) and len(inputs):
+        alike: dict[tuple[int, ...], dict[int, Any]] = {}
+        for number, example in enumerate(map(torch.as_tensor, inputs), start=first):
+            alike.setdefault(tuple(example.shape), {})[number] = example
+        if len({shape[1:] for shape in alike}) > 1 or (() in alike and len(alike) > 1):
             remedy = "examples may differ in the number of tokens, their first axis, only"
-            raise InputError("inputs", Verbatim(f"(examples of shape {shapes[:4]})"), remedy)
-        if len(shapes) > 1:
-            return inputs
-        inputs = torch.stack(inputs) if inputs else torch.empty(0)
-    named = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+            shapes = Verbatim(f"(examples of shape {sorted(alike)[:4]})")
+            raise InputError("inputs", shapes, remedy)
+        return [
+            Batch(np.array(list(those)), torch.stack(list(those.values())))
+            for those in alike.values()
+        ]
     tensors = {}
-    for name, values in named.items():
+    for name, values in (inputs if isinstance(inputs, Mapping) else {"inputs": inputs}).items():
         try:
             tensors[name] = torch.as_tensor(values)
         except ValueError as problem:
@@ -54,12 +90,13 @@ def as_tensors(inputs: Any) -> Any:
     if len(counts) != 1 or counts[0] == 0:
         remedy = "the first axis must be the examples, as many in every tensor and at least one"
         raise InputError("inputs", Verbatim(f"({counts} examples)"), remedy)
-    return tensors if isinstance(inputs, Mapping) else tensors["inputs"]
+    given = tensors if isinstance(inputs, Mapping) else tensors["inputs"]
+    return [Batch(first + np.arange(counts[0]), given)]
 
 
-def count_of(tensors: Any) -> int:
+def count_of(inputs: Sequence[Batch]) -> int:
     """The number of examples."""
-    return len(next(iter(tensors.values()))) if isinstance(tensors, dict) else len(tensors)
+    return sum(len(batch.numbers) for batch in inputs)
 
 
 def check_batch_size(batch_size: Any) -> None:
@@ -68,27 +105,13 @@ def check_batch_size(batch_size: Any) -> None:
         raise InputError("batch_size", batch_size, "must be a whole number from 1")
 
 
-def batches(tensors: Any, batch_size: int) -> Iterator[list[int]]:
-    """Examples of each batch, in which all have the same shape."""
-    alike: dict[Any, list[int]] = {}
-    for example in range(count_of(tensors)):
-        shape = tensors[example].shape if isinstance(tensors, list) else None
-        alike.setdefault(shape, []).append(example)
-    for examples in alike.values():
-        for start in range(0, len(examples), batch_size):
-            yield examples[start : start + batch_size]
-
-
-def batch_of(tensors: Any, examples: list[int], model: Any) -> Any:
-    """Some examples, on the device of the model."""
-    torch = torch_module()
+def batches(inputs: Sequence[Batch], batch_size: int, model: Any) -> Iterator[Batch]:
+    """All examples, so many at a time, on the device of the model."""
     parameter = next(model.parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
-    if isinstance(tensors, dict):
-        return {name: tensor[examples].to(device) for name, tensor in tensors.items()}
-    if isinstance(tensors, list):
-        return torch.stack([tensors[example] for example in examples]).to(device)
-    return tensors[examples].to(device)
+    device = "cpu" if parameter is None else parameter.device
+    for batch in inputs:
+        for start in range(0, len(batch.numbers), batch_size):
+            yield batch.part(slice(start, start + batch_size), device)
 
 
 def as_numpy(tensor: Any) -> np.ndarray:
@@ -99,11 +122,6 @@ def as_numpy(tensor: Any) -> np.ndarray:
 
 
 # --- the model meanwhile
-
-
-def call(model: Any, batch: Any) -> Any:
-    """Call a model on a batch, named inputs by their names."""
-    return model(**batch) if isinstance(batch, dict) else model(batch)
 
 
 @contextmanager
