@@ -11,10 +11,9 @@ where V_l acts on the rows of w_{l+1} alone, so that a few rows of normal number
 z [rank, channel], normal numbers as well, stands for V_0.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
@@ -27,8 +26,8 @@ from sampler.data.split import (
     BlockSource,
     Split,
     StreamedSplit,
-    add_arrays,
     attended_by_numpy,
+    checksum_of,
     measured_examples,
 )
 from sampler.data.task import Task, Teacher
@@ -159,26 +158,16 @@ def token_teacher(
 
 
 def with_labels(split: AnySplit, labels: Float[np.ndarray, "example output"]) -> AnySplit:
-    if isinstance(split, StreamedSplit):
-        return replace(split, source=Relabelled(split.source, labels), labels=labels)
-    return replace(split, labels=labels)
+    """The split with other labels; where it is streamed, in the blocks that it has."""
+    if not isinstance(split, StreamedSplit):
+        return replace(split, labels=labels)
+    source = split.source
 
-
-@dataclass(frozen=True)
-class Relabelled:
-    """The blocks of a source with other labels."""
-
-    source: BlockSource
-    labels: np.ndarray
-
-    def identity(self) -> str:
-        checksum = hashlib.sha256(self.source.identity().encode())
-        add_arrays(checksum, (self.labels,))
-        return checksum.hexdigest()
-
-    def blocks(self, first: int) -> Iterator[Split | AttendedSplit]:
-        """Yield the examples from this one on, in the blocks of the source."""
-        for block in self.source.blocks(first):
+    def blocks(first: int, size: int | None) -> Iterator[Split | AttendedSplit]:
+        for block in source.blocks(first, size):
             end = first + block.examples
-            yield replace(block, labels=self.labels[first:end])
+            yield replace(block, labels=labels[first:end])
             first = end
+
+    relabelled = BlockSource(blocks, lambda: checksum_of(source.identity(), labels))
+    return replace(split, source=relabelled, labels=labels)

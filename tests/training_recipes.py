@@ -6,7 +6,6 @@ import numpy as np
 
 from sampler.cli import main
 from sampler.errors import ExitCode
-from sampler.jobs.train import read_splits
 from sampler.settings.recipe import TrainingRecipe
 from sampler.training.steps import initial_state
 from sampler.training.training_data import learning_data
@@ -68,7 +67,7 @@ def train_in(folder: Path, text: str, analysis: str = "") -> None:
 
 def write_untrained(folder: Path, recipe: TrainingRecipe) -> TrainedTransformer:
     """A network as it is before training, in a directory."""
-    splits = read_splits(recipe)
+    splits = recipe.task.read(recipe.training)
     data = learning_data(recipe, splits)
     parameters = initial_state(recipe, data).best
     model = TrainedTransformer(recipe, parameters, data.embedding, 0, splits.checksum)

@@ -32,6 +32,7 @@ from sampler.data.heads_of_task import with_chosen_heads
 from sampler.data.split import (
     AnySplit,
     AttendedSplit,
+    BlockSource,
     Split,
     StreamedSplit,
     block_size,
@@ -293,7 +294,7 @@ def split_of(arrays: NamedArrays, name: str, file: "ArrayFile | None") -> AnySpl
         if len(arrays[key]) != examples:
             raise InputError(key, arrays[key].shape, f"must have {examples} examples, as others")
     labels = None if first.labels is None else read_numbers(arrays, f"labels_{name}")
-    source = FileSource(file, name, examples, numbers // examples)
+    source = source_of_file(file, name, examples, numbers // examples)
     return StreamedSplit(source, labels, examples, first.heads, first.channels, first.tokens)
 
 
@@ -418,24 +419,15 @@ def check_type(key: str, array: Any) -> None:
 # --- files of HDF5
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """The examples of one split of a file, each of so many numbers."""
+def source_of_file(file: ArrayFile, name: str, examples: int, numbers: int) -> BlockSource:
+    """The examples of one split of a file, each of so many numbers, read and checked in blocks."""
 
-    file: ArrayFile
-    name: str
-    examples: int
-    numbers: int
-
-    def identity(self) -> str:
-        """Return the name of the split and the checksum of the file."""
-        return f"{self.name} {self.file.digest}"
-
-    def blocks(self, first: int, size: int | None = None) -> Iterator[Split | AttendedSplit]:
-        """Read and check the examples from this one on, so many at a time, or as many as fit."""
-        size = size or block_size(self.numbers, most=None)
-        with open_hdf5(self.file.path) as arrays:
-            for start in range(first, self.examples, size):
-                block = read_split(arrays, self.name, slice(start, start + size))
-                check_split(block, self.name, start)
+    def blocks(first: int, size: int | None) -> Iterator[Split | AttendedSplit]:
+        size = size or block_size(numbers, most=None)
+        with open_hdf5(file.path) as arrays:
+            for start in range(first, examples, size):
+                block = read_split(arrays, name, slice(start, start + size))
+                check_split(block, name, start)
                 yield block
+
+    return BlockSource(blocks, lambda: f"{name} {file.digest}")

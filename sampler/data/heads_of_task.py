@@ -18,6 +18,7 @@ from sampler.attention.padding import within
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.data.split import (
     AnySplit,
+    BlockSource,
     Split,
     block_size,
     checksum_of,
@@ -166,45 +167,33 @@ class RawExamples:
         return cls(blocks, labels, origin)
 
 
-@dataclass(frozen=True)
-class AttendedExamples:
-    """Examples with the matrices that heads have on them, made in blocks.
-
-    attend    makes the matrices of every layer
-    variants  of the heads
-    weights   of the heads
-    """
-
-    raw: RawExamples
-    attend: Attend
-    variants: HeadVariants
-    weights: tuple[np.ndarray, ...]
-
-    def identity(self) -> str:
-        """Return a checksum of what the examples follow from, and of the heads."""
-        settings = self.raw.settings + repr(self.variants)
-        return checksum_of(settings, *self.raw.origin, *self.weights)
-
-    def blocks(self, first: int, size: int | None = None) -> Iterator[Split]:
-        """Yield the examples from this one on, so many at a time, or as many as fit a block."""
-        if size is None:
-            size = block_size(sum(array.size for array in next(self.blocks(0, 1)).arrays))
-        for inputs in self.raw.blocks(first, size):
-            end = first + len(inputs)
-            yield Split(inputs, self.raw.labels[first:end], self.attend(inputs))
-            first = end
-
-
 def attended_split(
     raw: RawExamples | None,
     attend: Attend,
     variants: HeadVariants,
     weights: tuple[np.ndarray, ...],
 ) -> AnySplit | None:
-    """The split of examples that heads attend to; None for none."""
+    """The split of examples that heads attend to; None for none.
+
+    attend    makes the matrices of every layer
+    variants  of the heads
+    weights   of the heads
+    """
     if raw is None:
         return None
-    return held_or_streamed(AttendedExamples(raw, attend, variants, weights), raw.labels)
+
+    def blocks(first: int, size: int | None) -> Iterator[Split]:
+        if size is None:
+            size = block_size(sum(array.size for array in next(blocks(0, 1)).arrays))
+        for inputs in raw.blocks(first, size):
+            end = first + len(inputs)
+            yield Split(inputs, raw.labels[first:end], attend(inputs))
+            first = end
+
+    def identity() -> str:
+        return checksum_of(raw.settings + repr(variants), *raw.origin, *weights)
+
+    return held_or_streamed(BlockSource(blocks, identity), raw.labels)
 
 
 # --- heads of a trained transformer

@@ -37,6 +37,26 @@ class LabelledInputs:
 
 
 @dataclass(frozen=True)
+class LearningSizes:
+    """Sizes of what a network learns.
+
+    described  sizes of the splits, in words
+    examples   different examples of a batch at most; None for any number of them
+    tokens     T
+    channels   D
+    outputs    of the network; None for one without an axis
+    numbers    numbers that the training examples are made from, and what they are called
+    """
+
+    described: list[tuple[str, str]]
+    examples: int | None
+    tokens: int
+    channels: int
+    outputs: int | None
+    numbers: tuple[int, str]
+
+
+@dataclass(frozen=True)
 class LabelledSplits:
     """The examples of each split, and the names of the classes."""
 
@@ -49,6 +69,15 @@ class LabelledSplits:
     def outputs(self) -> int | None:
         """The number of outputs; None where one, without an axis, tells two classes apart."""
         return None if len(self.names) == 2 else len(self.names)
+
+    @property
+    def sizes(self) -> LearningSizes:
+        examples, tokens, channels = self.train.inputs.shape
+        splits = {"training": self.train, "validation": self.validation, "test": self.test}
+        described = [(f"{name}: series", f"{part.examples}") for name, part in splits.items()]
+        described += [("classes", ", ".join(self.names)), ("tokens T", f"{tokens}")]
+        numbers = self.train.inputs.size, "series of training"
+        return LearningSizes(described, examples, tokens, channels, self.outputs, numbers)
 
     @cached_property
     def checksum(self) -> str:

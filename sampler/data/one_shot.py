@@ -14,6 +14,7 @@ from sampler.data.episodes import (
     GRID,
     IMAGES,
     PATCH,
+    PATCHES,
     TOKENS,
     Examples,
     draw_episodes,
@@ -38,10 +39,11 @@ from sampler.data.image_files import (
     sort_drawings,
     with_rotations,
 )
+from sampler.data.labelled_inputs import LearningSizes
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError
 from sampler.settings.task_sections import Attention, TaskSettings
-from sampler.settings.training import TrainingTask
+from sampler.settings.training import Training, TrainingTask
 from sampler.settings.types import (
     IMAGE_FILES,
     CountFromZero,
@@ -109,6 +111,9 @@ class OneShotImages(TrainingTask):
     def token_channels(self) -> int:
         """D, the channels of a token: the pixels of a patch, in every colour."""
         return self.channels * PATCH**2
+
+    def read(self, training: Training) -> "CharacterSplits":
+        return split_characters(read_drawings(self), self)
 
 
 class OneShot(TaskSettings):
@@ -221,11 +226,22 @@ def tokens_of_episodes(
 
 @dataclass(frozen=True)
 class CharacterSplits:
-    """The drawings of each split."""
+    """The drawings of each split, of which tokens have so many channels."""
 
     train: Drawings
     validation: Drawings
     test: Drawings
+    channels: int
+
+    @property
+    def sizes(self) -> LearningSizes:
+        splits = {"training": self.train, "validation": self.validation, "test": self.test}
+        described = [
+            (f"{name}: characters, drawings", f"{part.characters}, {len(part.images)}")
+            for name, part in splits.items()
+        ]
+        numbers = len(self.train.images) * PATCHES * self.channels, "patches of training"
+        return LearningSizes(described, None, TOKENS, self.channels, None, numbers)
 
     @cached_property
     def checksum(self) -> str:
@@ -270,7 +286,8 @@ def split_characters(drawings: Drawings, settings: OneShotImages) -> CharacterSp
     train, validation, test = (
         select_characters(drawings, chosen[split]) for split in ("train", "validation", "test")
     )
-    return CharacterSplits(with_rotations(train) if settings.rotations else train, validation, test)
+    train = with_rotations(train) if settings.rotations else train
+    return CharacterSplits(train, validation, test, settings.token_channels)
 
 
 def listed_characters(drawings: Drawings, listed: Sequence[str], key: str) -> list[int]:

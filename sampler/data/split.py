@@ -6,9 +6,9 @@ is needed of the examples in a network of the theory, so that blocks can be forg
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -131,15 +131,17 @@ class AttendedSplit(HeldSplit):
         return AttendedSplit(self.attended[:, paths.ravel()], self.labels, tuple(map(len, kept)))
 
 
-@runtime_checkable
-class BlockSource(Protocol):
-    """A source of the blocks of a split."""
+@dataclass(frozen=True)
+class BlockSource:
+    """What makes the examples of a split, block by block.
 
-    def identity(self) -> str:
-        """Return text from which the numbers of all examples follow."""
+    blocks    blocks(first, size) yields the examples from this one on, so many at a time; None for
+              as many as fit a block
+    identity  identity() is text from which the numbers of all examples follow
+    """
 
-    def blocks(self, first: int, size: int | None = None) -> Iterator[Split | AttendedSplit]:
-        """Yield the examples from this one on, so many at a time, or as many as fit a block."""
+    blocks: Callable[[int, int | None], Iterator[Split | AttendedSplit]]
+    identity: Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class StreamedSplit:
 
     def blocks(self, first: int = 0) -> Iterator[Split | AttendedSplit]:
         """Yield the examples from this one on, in blocks, each as it comes."""
-        for block in self.source.blocks(first):
+        for block in self.source.blocks(first, None):
             yield block if self.kept is None else block.keeping(self.kept)
 
 

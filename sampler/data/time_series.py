@@ -28,10 +28,9 @@ from sampler.data.drawn_task import DrawnTask, LogitWeights, RawSplits, TaskOfHe
 from sampler.data.heads_of_task import RawExamples
 from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of, with_positions
 from sampler.errors import ABSENT, InputError
-from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task_sections import Attention, DataSettings, TaskSettings
-from sampler.settings.training import TrainingTask
+from sampler.settings.training import Training, TrainingTask
 from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
 from sampler.streams import Stream, stream
 
@@ -157,6 +156,11 @@ class LabelledSeries(SeriesFiles, TrainingTask):
     """Fraction of each class, of the series for training, that is for validation."""
     seed: Seed = 0
     """Seed of the choice of series."""
+
+    def read(self, training: Training) -> LabelledSplits:
+        splits = read_series_splits(self)
+        refuse_untrainable(training.variants, splits.sizes.tokens, "a series and its BOS")
+        return splits
 
     @field_validator("classes")
     @classmethod
@@ -318,14 +322,6 @@ def averaged(
 
 
 # --- series that a transformer learns
-
-
-def series_to_learn(recipe: TrainingRecipe) -> LabelledSplits:
-    """Read the series of a training recipe, split; InputError where they cannot be used."""
-    splits = read_series_splits(recipe.task)
-    tokens = splits.train.inputs.shape[1]
-    refuse_untrainable(recipe.training.variants, tokens, "a series and its BOS")
-    return splits
 
 
 def read_series_splits(settings: LabelledSeries) -> LabelledSplits:

@@ -20,9 +20,8 @@ def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
     settings = f"Settings, defaults included\n{indent(recipe.to_toml().strip(), '  ')}"
     if isinstance(recipe, TrainingRecipe):
         from sampler.jobs.check_training import sizes_of_training
-        from sampler.jobs.train import read_splits
 
-        sizes, arrays = sizes_of_training(recipe, read_splits(recipe))
+        sizes, arrays = sizes_of_training(recipe, recipe.task.read(recipe.training).sizes)
         memory = section("Memory", memory_in_words(require_memory(arrays)))
         return "\n\n".join([*parts, section("Sizes", sizes), settings, memory])
     plan = make_plan("run", recipe)

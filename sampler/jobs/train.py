@@ -7,9 +7,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sampler.data.labelled_inputs import LabelledSplits
-from sampler.data.one_shot import CharacterSplits, read_drawings, split_characters
-from sampler.data.time_series import LabelledSeries, series_to_learn
 from sampler.errors import ExitCode
 from sampler.jobs.interruption import Interruption
 from sampler.presentation.terminal import print_line
@@ -32,15 +29,6 @@ CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 # Losses whose mean is shown.
 RECENT = 100
 
-TrainingSplits = CharacterSplits | LabelledSplits
-
-
-def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
-    """Read all splits of a training recipe. Raises InputError where they cannot be used."""
-    if isinstance(recipe.task, LabelledSeries):
-        return series_to_learn(recipe)
-    return split_characters(read_drawings(recipe.task), recipe.task)
-
 
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
     """Train what is left of a training, then write curve, model and summary.
@@ -48,7 +36,7 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
     A training that came to its end is left alone. Raises RequeueError when a signal asks to stop,
     with everything saved.
     """
-    splits = read_splits(recipe)
+    splits = recipe.task.read(recipe.training)
     refuse_absent_platforms()
     fingerprint = determining(settings_that_fix_draws(recipe), splits.checksum)
     with opened_directory(directory, recipe, fingerprint) as held:
@@ -63,7 +51,7 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
 
             data = learning_data(recipe, splits)
             state, seconds = train_from(checkpoints, recipe, data, interruption)
-            store_training(directory, recipe, splits, data, state, seconds)
+            store_training(directory, recipe, data, state, seconds)
         held.record_stage(TRAIN, seconds)
         held.end(ExitCode.OK)
         print_line(f"results: {directory}")
@@ -122,7 +110,6 @@ def losses_text(state: "TrainingState") -> str:
 def store_training(
     directory: Path,
     recipe: TrainingRecipe,
-    splits: TrainingSplits,
     data: "LearningData",
     state: "TrainingState",
     seconds: float,
@@ -134,7 +121,7 @@ def store_training(
 
     write_table(directory / CURVE_FILE, pd.DataFrame(state.curve))
     kept, step = state.kept(recipe.training)
-    model = TrainedTransformer(recipe, kept, data.embedding, step, splits.checksum)
+    model = TrainedTransformer(recipe, kept, data.embedding, step, data.splits.checksum)
     write_model(directory, model)
     summary = training_summary(model, data)
     summary |= {"model_sha256": model.checksum, "seconds": seconds}

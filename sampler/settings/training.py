@@ -35,6 +35,13 @@ class TrainingTask(DataSettings):
     of_training: ClassVar[str]
     tokens: ClassVar[tuple[int | None, str]] = (None, "")
 
+    def read(self, training: "Training") -> Any:
+        """Read the examples of every split, which have a `checksum` and `sizes`.
+
+        Raises InputError where they cannot be used, or heads of the training cannot attend to them.
+        """
+        raise NotImplementedError
+
 
 class Training(Section):
     """Network, loss and steps of a training.

@@ -10,7 +10,6 @@ import pytest
 import sampler
 from sampler.data.time_series import LabelledSeries, split_by_class
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.train import read_splits
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.training_data import ClassifiedData, learning_data
 from sampler.transformer.forward_pass import transformer_outputs
@@ -73,9 +72,14 @@ def folder(tmp_path_factory):
     return made_once(tmp_path_factory, "series", make)[0]
 
 
+def read_splits(folder, *settings):
+    recipe = load_recipe(folder / "tiny.toml", list(settings), kind=TrainingRecipe)
+    return recipe.task.read(recipe.training)
+
+
 @pytest.fixture
 def splits(folder):
-    return read_splits(load_recipe(folder / "tiny.toml", kind=TrainingRecipe))
+    return read_splits(folder)
 
 
 def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
@@ -97,7 +101,7 @@ def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
 
 def test_few_labels_and_two_classes(folder, splits):
     def read(setting):
-        return read_splits(load_recipe(folder / "tiny.toml", [setting], kind=TrainingRecipe))
+        return read_splits(folder, setting)
 
     few = read("task.examples_per_class=2")
     assert np.bincount(few.train.classes).tolist() == [2, 2, 2]
@@ -158,7 +162,7 @@ def test_until_a_loss(folder, tmp_path):
     recipe = load_recipe(folder / "tiny.toml", settings, kind=TrainingRecipe)
     # What is kept is the last network, not the best one on the validation series.
     summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
-    data = learning_data(recipe, read_splits(recipe))
+    data = learning_data(recipe, recipe.task.read(recipe.training))
     assert summary["splits"] == data.judged(model)
 
 
@@ -193,7 +197,7 @@ def test_a_task_of_arrays_with_its_attention_holds_the_network(folder, splits):
 )
 def test_what_cannot_be_used_is_refused(setting, field, folder):
     with pytest.raises(InputError) as caught:
-        read_splits(load_recipe(folder / "tiny.toml", [setting], kind=TrainingRecipe))
+        read_splits(folder, setting)
     assert caught.value.field == field
 
 
