@@ -59,12 +59,9 @@ class HeadProjection:
 
     def unread(self, removed: Sequence[int]) -> list[int]:
         """The heads of keys and values that serve none of the other heads."""
-        read = {head * self.key_value_heads // self.heads for head in self.others(removed)}
+        kept = set(range(self.heads)).difference(removed)
+        read = {head * self.key_value_heads // self.heads for head in kept}
         return [head for head in range(self.key_value_heads) if head not in read]
-
-    def others(self, removed: Sequence[int]) -> list[int]:
-        """The heads that stay."""
-        return [head for head in range(self.heads) if head not in removed]
 
     def weight(self, model: Any) -> Any:
         """Its matrix [channel of heads, output], a view."""

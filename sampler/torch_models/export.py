@@ -24,7 +24,7 @@ from sampler.torch_models.model_inputs import (
     read_inputs,
     torch_module,
 )
-from sampler.torch_models.recording import Attention, RecordedAttention, record_batches
+from sampler.torch_models.recording import Attention, RecordedAttention, record_attention
 
 # Inputs, and labels or None.
 Examples = tuple[Any, Any]
@@ -75,8 +75,15 @@ def export_attention(
         if examples is None:
             continue
         inputs, labels = read_examples(name, examples)
-        settings = layers, heads, forward, attention, batch_size
-        recorded = record_batches(model, inputs, *settings)
+        recorded = record_attention(
+            model,
+            inputs,
+            layers=layers,
+            heads=heads,
+            forward=forward,
+            attention=attention,
+            batch_size=batch_size,
+        )
         split = replace(recorded, labels=labels)
         first = first or split
         check_agreement(first, split, name)

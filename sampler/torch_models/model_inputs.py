@@ -62,11 +62,14 @@ class Batch:
 def read_inputs(inputs: Any, first: int = 0) -> list[Batch]:
     """All examples, numbered from `first`, in as many batches as there are shapes of examples.
 
-    inputs  one tensor [example, …], tensors by the name of their argument, or a list of examples
+    inputs  one tensor [example, …], tensors by the name of their argument, a list of examples, or
+            what was read before
 
     Raises InputError for no examples at all, and where tensors have not as many.
     """
     torch = torch_module()
+    if isinstance(inputs, list) and inputs and isinstance(inputs[0], Batch):
+        return inputs
     if isinstance(inputs, list | tuple) and len(inputs):
         alike: dict[tuple[int, ...], dict[int, Any]] = {}
         for number, example in enumerate(map(torch.as_tensor, inputs), start=first):

@@ -88,23 +88,9 @@ def record_attention(
     InputError for a model of none of these kinds, for tokens that attend to padding, and for what
     is not finite.
     """
-    settings = layers, heads, forward, attention, batch_size
-    return record_batches(model, read_inputs(inputs), *settings)
-
-
-def record_batches(
-    model: Any,
-    inputs: Sequence[Batch],
-    layers: tuple[int, int] | None,
-    heads: Heads | None,
-    forward: Forward | None,
-    attention: Attention | None,
-    batch_size: int,
-) -> RecordedAttention:
-    """The same of inputs that are read, which may be of several tensors."""
     numbers: list[int] = []
     parts: list[list[np.ndarray]] = []
-    for batch in batches(inputs, batch_size, model):
+    for batch in batches(read_inputs(inputs), batch_size, model):
         seen = see_layers(model, batch, forward, attention)
         chosen = chosen_heads([layer.weights.shape[1] for layer in seen], layers, heads)
         numbers += batch.numbers.tolist()

@@ -106,14 +106,15 @@ def train(
     """
     settings = recipe.training
     network = Transformer.of(recipe, data.channels, data.outputs)
-    advance = make_step(make_optimiser(settings), data.table, network)
+    take_steps = make_steps(make_optimiser(settings), data.table, network)
+    periods = BLOCK, settings.validation_every
     block, examples = -1, None
     while not state.is_last(settings):
         if state.step // BLOCK != block:
             block = state.step // BLOCK
             examples = data.block(block)
-        end = next_stop(state.step, settings.validation_every, settings.steps)
-        state = take_steps(advance, state, examples, end)
+        end = min(settings.steps, *((state.step // period + 1) * period for period in periods))
+        state = take_steps(state, examples, end)
         refuse_divergence(state.losses[-1], end, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
             state = with_validation(state, *data.validation, network)
@@ -123,55 +124,38 @@ def train(
     return state
 
 
-def next_stop(step: int, validation_every: int, steps: int) -> int:
-    """Return the step at which episodes are drawn, the network is judged, or the training ends."""
-    return min(steps, *((step // period + 1) * period for period in (BLOCK, validation_every)))
-
-
-def make_step(
+def make_steps(
     optimiser: optax.GradientTransformation, table: InputTable, network: Transformer
-) -> Callable:
-    """Return one step: from parameters and state of the optimiser to the next, and the loss before.
+) -> Callable[[TrainingState, Examples, int], TrainingState]:
+    """Return a function that takes the steps up to one, each with its batch of a block's examples.
 
     The loss is the mean of (f − y)² over examples and outputs.
     """
 
     @jax.jit
-    def step(parameters, state, arrays, places, targets):
+    def step(parameters, of_optimiser, arrays, places, targets):
         def squared_error(parameters):
             outputs = transformer_outputs(parameters, table.gather(*arrays, *places), network)
             return jnp.mean((outputs - targets) ** 2)
 
         loss, gradient = jax.value_and_grad(squared_error)(parameters)
-        change, state = optimiser.update(gradient, state, parameters)
-        return optax.apply_updates(parameters, change), state, loss
+        change, of_optimiser = optimiser.update(gradient, of_optimiser, parameters)
+        return optax.apply_updates(parameters, change), of_optimiser, loss
 
-    def advance(parameters, state, examples: Examples):
-        places = tuple(jnp.asarray(of, jnp.int32) for of in examples.places)
-        targets = jnp.asarray(examples.targets, jnp.float32)
-        return step(parameters, state, table.arrays, places, targets)
+    def take_steps(state: TrainingState, examples: Examples, end: int) -> TrainingState:
+        trained, losses = (state.parameters, state.optimiser), []
+        batch = examples.examples // BLOCK
+        for number in range(state.step, end):
+            start = (number % BLOCK) * batch
+            some = examples.part(start, start + batch)
+            places = tuple(jnp.asarray(of, jnp.int32) for of in some.places)
+            targets = jnp.asarray(some.targets, jnp.float32)
+            *trained, loss = step(*trained, table.arrays, places, targets)
+            losses.append(loss)
+        losses = (*state.losses, *map(float, losses))
+        return TrainingState(end, *trained, state.best, state.curve, losses)
 
-    return advance
-
-
-def take_steps(
-    advance: Callable, state: TrainingState, examples: Examples, end: int
-) -> TrainingState:
-    """Take the steps up to `end`, each with its batch out of the examples of the block."""
-    parameters, optimiser, losses = state.parameters, state.optimiser, []
-    batch = examples.examples // BLOCK
-    for step in range(state.step, end):
-        start = (step % BLOCK) * batch
-        some = examples.part(start, start + batch)
-        parameters, optimiser, loss = advance(parameters, optimiser, some)
-        losses.append(loss)
-    return replace(
-        state,
-        step=end,
-        parameters=parameters,
-        optimiser=optimiser,
-        losses=(*state.losses, *map(float, losses)),
-    )
+    return take_steps
 
 
 def refuse_divergence(loss: float, step: int, learning_rate: float) -> None:

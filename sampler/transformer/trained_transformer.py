@@ -1,7 +1,7 @@
 """A trained transformer: its sizes, its file, its attention and weights as the theory has them."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from sampler.attention.layers import LayerVariants, paired
 from sampler.attention.logits import head_matrices
-from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.settings.recipe import AnyRecipe, TrainingRecipe
 from sampler.storage.archives import DamagedFile, read_archive, write_archive
@@ -237,13 +236,6 @@ class TrainedValues:
 
         return {name: jnp.asarray(values) for name, values in self.weights.items()}
 
-    def without(self, removed: Collection[tuple[int, int]]) -> "TrainedValues":
-        """The network in which the outputs of heads (layer, head), counted from 0, are zero."""
-        weights = {name: values.copy() for name, values in self.weights.items()}
-        for layer, head in removed:
-            weights[f"V_{layer + 1}"][head] = 0.0
-        return replace(self, weights=weights)
-
     def keeping(self, kept: Sequence[Sequence[int]]) -> "TrainedValues":
         """The network with these heads alone, the sum over them divided by the √H_l of before."""
         weights = dict(self.weights)
@@ -263,33 +255,23 @@ def frozen_attention(
     trained head, in turn, and no trained head sees it.
     """
     exact = {name: values.astype(np.float64) for name, values in parameters.items()}
-    return tuple(
-        layer_attention(inputs, exact[f"W_Q_{layer}"], exact[f"W_K_{layer}"], of_layer)
-        for layer, of_layer in enumerate(variants, start=1)
-    )
-
-
-def layer_attention(
-    inputs: np.ndarray,
-    query_weights: np.ndarray,
-    key_weights: np.ndarray,
-    variants: tuple[AttentionVariant, ...],
-) -> np.ndarray:
-    """Ω of one layer."""
-    trained = len(variants)
-
-    def matrices_of(heads: list[int]) -> np.ndarray:
-        those = tuple(variants[head % trained] for head in heads)
-        weights = query_weights[heads], key_weights[heads]
-        return head_matrices("low_rank", weights, inputs, those)
-
-    matrices = [matrices_of(list(range(trained)))]
-    for extra in range(trained, len(query_weights)):
-        place = extra % trained
-        beside = [head for head in range(trained) if head != place]
-        heads = [extra, *beside] if variants[place].joins_heads else [extra]
-        matrices.append(matrices_of(heads)[:, :1])
-    return np.concatenate(matrices, axis=1)
+    layers = []
+    for layer, of_layer in enumerate(variants, start=1):
+        queries, keys = exact[f"W_Q_{layer}"], exact[f"W_K_{layer}"]
+        trained = list(range(len(of_layer)))
+        together = [trained]  # then every extra head, before those that it depends on
+        for extra in range(len(trained), len(queries)):
+            place = extra % len(trained)
+            beside = [head for head in trained if head != place]
+            together.append([extra, *beside] if of_layer[place].joins_heads else [extra])
+        made = []
+        for heads in together:
+            those = tuple(of_layer[head % len(trained)] for head in heads)
+            weights = queries[heads], keys[heads]
+            made.append(head_matrices("low_rank", weights, inputs, those))
+        extras = [matrices[:, :1] for matrices in made[1:]]
+        layers.append(np.concatenate([made[0], *extras], axis=1))
+    return tuple(layers)
 
 
 def theory_weights(
