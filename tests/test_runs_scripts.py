@@ -20,7 +20,6 @@ NEED_IMAGES = {"one_shot"}
 SERIES = "series"
 SIZES = {
     "copy_head": ["2"],
-    "next_order": ["4000", "200"],
     "nonlinear_values": ["5", "1"],
     "one_shot": ["F"],
     "teacher_student": ["50", "2"],

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from runs.studies.next_order.power_law import fit_power_law
+from runs.studies.next_order.mathematics import fit_power_law
 
 
 @pytest.mark.heavy
