@@ -24,7 +24,6 @@ SIZES = {
     "one_shot": ["F"],
     "teacher_student": ["50", "2"],
     "trained_variants": ["JapaneseVowels_eq", "3", "20", "2", SERIES],
-    "tutorial": [],
     "which_heads": ["look_up_2x4_0"],
 }
 
