@@ -5,7 +5,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 
 from tests import ROOT
@@ -15,30 +14,14 @@ from tests.studies.test_tables import NAMES, assert_fields_are_kept
 STUDIES = ROOT / "runs" / "studies"
 NEED_TORCH = {"bring_your_own", "hand_written_heads", "which_heads"}
 NEED_IMAGES = {"one_shot"}
-# Of studies that are scripts: draws of a chain, seeds, examples, draws, steps, models. In the place
-# of SERIES stands a folder of series.
-SERIES = "series"
+# Of studies that are scripts: draws of a chain, seeds, examples, draws, steps, models.
 SIZES = {
     "copy_head": ["2"],
     "nonlinear_values": ["5", "1"],
     "one_shot": ["F"],
     "teacher_student": ["50", "2"],
-    "trained_variants": ["JapaneseVowels_eq", "3", "20", "2", SERIES],
     "which_heads": ["look_up_2x4_0"],
 }
-
-
-def write_series(folder):
-    """Four series of each of two classes in the files that `trained_variants` reads."""
-    generator = np.random.default_rng(0)
-    for split in ("TRAIN", "TEST"):
-        rows = []
-        for label in ("1", "2") * 4:
-            values = generator.standard_normal((2, 5)) + int(label)
-            rows.append(":".join([*(",".join(map(str, row)) for row in values), label]))
-        header = "@timeStamps false\n@classLabel true 1 2\n@data\n"
-        path = folder / f"JapaneseVowels_eq_{split}.ts"
-        path.write_text(header + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 def run(name, *words):
@@ -77,9 +60,6 @@ def test_a_small_study_writes_its_figure_and_the_fields_that_are_kept(name, tmp_
 @pytest.mark.long
 @pytest.mark.parametrize("name", SIZES)
 def test_a_script_writes_its_figure_and_its_numbers(name, tmp_path):
-    sizes = [tmp_path if size == SERIES else size for size in SIZES[name]]
-    if tmp_path in sizes:
-        write_series(tmp_path)
-    run(name, tmp_path, *sizes)
+    run(name, tmp_path, *SIZES[name])
     assert list(tmp_path.glob("*.png"))
     assert list(tmp_path.glob("*.json"))
