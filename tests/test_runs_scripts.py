@@ -16,11 +16,8 @@ NEED_TORCH = {"bring_your_own", "hand_written_heads", "which_heads"}
 NEED_IMAGES = {"one_shot"}
 # Of studies that are scripts: draws of a chain, seeds, examples, draws, steps, models.
 SIZES = {
-    "copy_head": ["2"],
-    "nonlinear_values": ["5", "1"],
     "one_shot": ["F"],
     "teacher_student": ["50", "2"],
-    "which_heads": ["look_up_2x4_0"],
 }
 
 

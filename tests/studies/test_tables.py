@@ -14,7 +14,7 @@ NAMES = sorted(
     for path in (ROOT / "runs" / "studies").glob("*/study.py")
     if "STUDY.run()" in path.read_text(encoding="utf-8")
 )
-NEED_TORCH = {"bring_your_own", "hand_written_heads"}
+NEED_TORCH = {"bring_your_own", "hand_written_heads", "which_heads"}
 
 
 def study_of(name: str) -> Study:

@@ -26,6 +26,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
+from scipy.special import softmax
+
+from sampler.mcmc.tempered import log_mean, repetition_weights
 
 FORMS = ("softmax", "linear")
 # Points of the grid on which minima are looked for before they are polished.
@@ -33,6 +36,8 @@ GRID = 1500
 # A grid of numbers of examples: the first, the last, and how many.
 FEWEST, MOST, SIZES = 0.5, 5000.0, 120
 NEWTON_STEPS = 4
+# Errors between evidences of both starts, above which that of the prior misses something.
+MOST_APART = 4.0
 
 Numbers = Float[np.ndarray, " *point"] | float
 
@@ -238,6 +243,14 @@ class CopyHead:
             float(equal),
         )
 
+    def barrier(self, examples: float) -> float | None:
+        """The logit at the maximum of F between both minima; None where there is one alone."""
+        minima = self._minimal_logits(examples)
+        if len(minima) < 2:
+            return None
+        grid = np.linspace(minima[0], minima[-1], 2001)
+        return float(grid[np.argmax(self.free_energy(grid, examples))])
+
     def coexistence(self) -> Coexistence | None:
         """Numbers of examples between which two minima exist; None where they never do.
 
@@ -347,3 +360,34 @@ def lowest_eigenvalue(seen: Numbers, learned: Numbers, count: float, width: floa
         bend = count * share * (1.0 - share) - gain * (1.0 - 2.0 * share)
         log_u = log_u - slope / (bend + 0.5 * width * np.sqrt(u))
     return np.exp(log_u).reshape(shape)
+
+
+def sampled_weight(head: CopyHead, draws, examples: int) -> dict:
+    """What draws of the posterior say: the weight on the copied token, and the evidence.
+
+    draws  of tempered particles that began at the modes, and from the prior alone
+
+    share is the posterior weight of logits beyond the barrier, None where there is none; missed
+    says whether the evidence of particles from the prior is too small.
+    """
+    statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
+    weights = repetition_weights(statistics)
+    logits = head.logit_scale * np.asarray(draws["posterior"]["logits_1"])[:, :, 0, :]
+    if head.form == "softmax":
+        copied = softmax(logits, axis=-1)[..., -2]
+    else:
+        copied = (1.0 + logits[..., -2]) / head.tokens
+    barrier, share = head.barrier(examples), None
+    if barrier is not None:
+        others = np.delete(logits, head.tokens - 2, axis=-1).mean(axis=-1)
+        share = float(weights @ (logits[..., -2] - others > barrier).mean(axis=1))
+    (evidence, error), (of_prior, of_prior_error) = (
+        log_mean(statistics[key][:, 0]) for key in ("log_evidence", "log_evidence_prior")
+    )
+    apart = of_prior - evidence
+    return {
+        "copied": float(weights @ copied.mean(axis=1)),
+        "share": share,
+        "prior minus modes": float(apart),
+        "missed": bool(-apart > MOST_APART * np.hypot(error, of_prior_error)),
+    }

@@ -25,6 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+import sampler
+from sampler.analysis.difference import UNDECIDED, difference_of
+from sampler.analysis.estimates import OF_CHAINS
+from sampler.network import path_weights
+from sampler.runtime import jax_settings
 from sampler.token_problem import TokenProblem
 from theory.action_functional import ActionByProducts
 from theory.architecture import Architecture, Values
@@ -270,3 +275,39 @@ def rests_of_pair(
         rest = above - jnp.einsum("hst,su,huv->tv", omega, linear, other_omega) / len(omega)
         found.append(tail @ rest @ other_tail.T)
     return tuple(found)
+
+
+def relative(predicted: np.ndarray, sampled) -> float | None:
+    """|predicted − mean|/|mean| without the Monte Carlo noise; None where nothing can be said."""
+    found = difference_of(predicted, sampled, symmetric=True)
+    return None if not found or found["state"] in UNDECIDED else found["difference"]
+
+
+def overlaps_of(draws, depth: int, width: int) -> np.ndarray:
+    """U_1 [chain, draw, path, path] of kept weights of two heads a layer."""
+    stored = draws["posterior_weights"]
+    weights = {name: np.asarray(stored[name]) for name in stored if name in ("a", "V_1", "V_2")}
+    arch = Architecture((2,) * depth, (width,) * (depth + 1), (1.0,) * (depth + 2), 1,
+                        weights["a"].shape[-2])  # fmt: skip
+    chains, count = weights["a"].shape[:2]
+    found = np.empty((chains, count), dtype=object)
+    for place in np.ndindex(chains, count):
+        rows = np.asarray(path_weights({n: w[place] for n, w in weights.items()}, arch)[0])
+        found[place] = rows @ rows.T / width
+    return np.array(found.tolist())
+
+
+def heads_beside(recipe, draws) -> tuple[dict[str, dict], float | None]:
+    """The approximation by heads, for a comparison, and how far its U_1 is off, where known.
+
+    draws  with weights of some of them, for U_1
+    """
+    with jax_settings():
+        found = by_heads(sampler.make_problem(recipe))
+    if found is None:
+        return {}, None
+    apart = None
+    if "posterior_weights" in draws:
+        depth, width = len(recipe.attention.heads), recipe.network.widths
+        apart = relative(found[1], OF_CHAINS.mean(overlaps_of(draws, depth, width)))
+    return {"by heads": found[0]}, apart

@@ -4,7 +4,7 @@ The head's paths can leave the sum f(x) = Σ_π m_π(x) after learning; its rows
 so that the readout of the rest is learned again; and the network without it can be solved anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas
@@ -71,6 +71,23 @@ def rank_correlation(numbers: np.ndarray, costs: np.ndarray, resampled: int = 20
     again = [spearmanr(numbers[one], costs[one]).statistic for one in drawn]
     low, high = np.quantile(again, [0.025, 0.975])
     return {"rho": spearmanr(numbers, costs).statistic, "low": low, "high": high}
+
+
+def over_models(
+    statistic: Callable, values: dict[str, float], models: dict[str, dict], resampled: int = 2000
+) -> dict:
+    """A statistic of models, and its 95 % interval by resampling tasks with all their models."""
+    by_task: dict[str, list[float]] = {}
+    for name, value in values.items():
+        by_task.setdefault(models[name]["task"], []).append(value)
+    tasks, generator = list(by_task.values()), np.random.default_rng(0)
+    again = []
+    for _ in range(resampled):
+        drawn = generator.integers(len(tasks), size=len(tasks))
+        again.append(statistic(np.concatenate([tasks[place] for place in drawn])))
+    low, high = np.quantile(again, [0.025, 0.975])
+    value = statistic(list(values.values()))
+    return {"value": value, "low": low, "high": high, "models": len(values)}
 
 
 def root_of(overlap: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import sampler
-from runs.studies.scripts import RUNS
+from runs.studies.study import RUNS
 
 try:
     import torch
@@ -211,8 +211,6 @@ MODELS: dict[str, Callable[[Path], TrainedModel]] = {
        for seed in (0, 1)},
     **{f"look_up_3x2_{seed}": partial(encoder, "look_up", 3, 2, 500, seed) for seed in (0, 1)},
     **{f"one_shot_{name}": partial(one_shot, name) for name in "ABCDEFGH"},
-}  # fmt: skip
-DEEP: dict[str, Callable[[Path], TrainedModel]] = {
     "look_up_6x4_0_low": partial(encoder, "look_up", 6, 4, 1000, 0, settings=LOW),
     "look_up_6x4_0_middle": partial(encoder, "look_up", 6, 4, 1000, 0, settings=MIDDLE),
     "look_up_6x4_0_high": partial(encoder, "look_up", 6, 4, 1000, 0, settings=HIGH),
@@ -220,11 +218,3 @@ DEEP: dict[str, Callable[[Path], TrainedModel]] = {
     "digits_4x2_0_low": partial(encoder, "digits", 4, 2, 600, 0, settings=LOW),
     "digits_4x2_0_high": partial(encoder, "digits", 4, 2, 600, 0, settings=MIDDLE),
 }  # fmt: skip
-
-
-def models_named(names: list[str]) -> dict[str, Callable[[Path], TrainedModel]]:
-    """Models by name, all where none is named; exits for one that there is not."""
-    every = MODELS | DEEP
-    if unknown := set(names) - set(every):
-        sys.exit(f"no model {', '.join(sorted(unknown))}; there are {', '.join(every)}")
-    return {name: every[name] for name in names or every}

@@ -3,57 +3,43 @@
 What does a trained model lose without a head, and which number told so beforehand? Of each model
 of `models.py`, `ablate_heads` removes every head on unseen examples, and held against that is what
 practitioners' numbers and the theory of its attention (`mathematics.py`) say from other examples.
-`removable` then takes heads away together, in order of Taylor importance, as far as a limit allows.
 
-    python -m runs.studies.which_heads.study [FOLDER [MODEL …]]     hours
+    python -m runs.studies.which_heads.study     hours
 
 Medians of ρ are over the same models in every row, those with a head of measurable cost.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.scripts import Study, estimate
-from runs.studies.which_heads.mathematics import NAMES, numbers_of_theory
-from runs.studies.which_heads.models import TrainedModel, models_named
+from runs.studies.study import Study, estimate
+from runs.studies.tables import Table, cell, table
+from runs.studies.which_heads.mathematics import NAMES, numbers_of_theory, over_models
+from runs.studies.which_heads.models import MODELS
 from sampler.presentation import style
 
-# What may be lost: a point of accuracy where at least so many examples tell, or nats.
-POINT, NATS, ENOUGH = 0.01, 0.02, 4000
 MEASURE, BEST = "zero_loss", "taylor"
 # A head costs something where what is lost without it is more than so many standard errors.
 MEASURABLE = 2.0
-RESAMPLED = 2000
 
 
-def measure(make: Callable[[Path], TrainedModel], folder: Path) -> dict:
-    """Costs and ρ of a model whose heads are removed, and how many go within the limit."""
-    one = make(folder / "models")
+def measure(name: str, folder: Path) -> dict:
+    """Costs of the heads of a model, and ρ of every number with them."""
+    one = MODELS[name](folder / "models")
     splits = {name: split for name, split in one.splits.items() if name != "train"}
-    removed = sampler.ablate_heads(one.model, **splits, **one.settings)
-    costs = removed.to_dataframe()
+    costs = sampler.ablate_heads(one.model, **splits, **one.settings).to_dataframe()
     numbers = numbers_of_theory(one.recipe_of_theory(folder), places_of(costs.index))
     numbers = numbers.set_index(costs.index).join(costs[["taylor", "magnitude"]])
-    enough = removed.result.attrs["examples"] >= ENOUGH
-    limit = {"accuracy": POINT} if enough else {"loss": NATS}
-    found = sampler.removable(one.model, **limit, **splits, **one.settings)
-    ((lost, allowed),) = limit.items()
-    most = costs[MEASURE].idxmax()
+    most = costs.loc[costs[MEASURE].idxmax()]
     return {
         "task": one.task,
-        "most costly": estimate(
-            costs[MEASURE][most], costs[f"{MEASURE}_error"][most], "over test examples"
-        ),
+        "most costly": estimate(most[MEASURE], most[f"{MEASURE}_error"], "over test examples"),
         "rho": numbers.corrwith(costs[MEASURE], method="spearman").to_dict(),
-        "heads": found.result.sizes["step"],
-        "removed": found.result.attrs["count"],
-        "counts": [found.result.attrs[name] for name in ("low", "high")],
-        "cost": getattr(found, lost)[0] / allowed,
     }
 
 
@@ -61,21 +47,6 @@ def places_of(heads: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Heads (layer, number) as the theory numbers them, which sees the layers of these heads."""
     layers = sorted({layer for layer, _ in heads})
     return [(layers.index(layer), head) for layer, head in heads]
-
-
-def over_models(statistic: Callable, values: dict[str, float], models: dict[str, dict]) -> dict:
-    """A statistic of models, and its 95 % interval by resampling tasks with all their models."""
-    by_task: dict[str, list[float]] = {}
-    for name, value in values.items():
-        by_task.setdefault(models[name]["task"], []).append(value)
-    tasks, generator = list(by_task.values()), np.random.default_rng(0)
-    again = []
-    for _ in range(RESAMPLED):
-        drawn = generator.integers(len(tasks), size=len(tasks))
-        again.append(statistic(np.concatenate([tasks[place] for place in drawn])))
-    low, high = np.quantile(again, [0.025, 0.975])
-    value = statistic(list(values.values()))
-    return {"value": value, "low": low, "high": high, "models": len(values)}
 
 
 def ahead(rho: dict[str, float], key: str) -> float:
@@ -99,29 +70,19 @@ def networks(models: Iterable[str]) -> int:
 
 
 def summary(models: dict[str, dict]) -> dict:
-    """Every number over the models that have an order; what goes together over all models."""
+    """Every number over the models that have an order."""
     every = {name: one["rho"] for name, one in ordered(models).items()}
-    shares = {name: one["removed"] / one["heads"] for name, one in models.items()}
+    statistics = {"rho": (np.median, lambda rho, key: rho[key]), "ahead": (np.mean, ahead)}
     return {
-        "counts": {
-            "all": {"alone": len(every), "networks": networks(every), "together": len(models)}
-        },
+        "counts": {"models": len(every), "networks": networks(every)},
         "table": {
-            "all": {
-                key: {
-                    "rho": over_models(
-                        np.median, {name: rho[key] for name, rho in every.items()}, models
-                    ),
-                    "ahead": over_models(
-                        np.mean, {name: ahead(rho, key) for name, rho in every.items()}, models
-                    ),
-                }
-                for key in NAMES
+            key: {
+                name: over_models(how, {one: of(rho, key) for one, rho in every.items()}, models)
+                for name, (how, of) in statistics.items()
             }
+            for key in NAMES
         },
-        "removed": over_models(np.mean, shares, models),
-        "cost": over_models(np.median, {name: one["cost"] for name, one in models.items()}, models),
-        "least of Taylor": min(one["rho"][BEST] for one in models.values()),
+        "least of Taylor": min(rho[BEST] for rho in every.values()),
         "models": models,
     }
 
@@ -134,6 +95,7 @@ LABELS = {
     "zeroed": "theory, rows and columns of U₁ zeroed",
     "score": "head score",
 }
+OF_SETS = {"every_subset": "every subset, tried", "random": "at random"}
 
 
 def draw(table: dict, models: int) -> Figure:
@@ -153,17 +115,37 @@ def draw(table: dict, models: int) -> Figure:
     return figure
 
 
-if __name__ == "__main__":
-    study = Study(__file__)
-    models = {
-        name: study.once(name, measure, make, study.folder)
-        for name, make in models_named(study.sizes).items()
-    }
-    numbers = summary(models)
-    study.record(numbers, seeds=[0, 1, 2])
-    table = numbers["table"]["all"]
-    rows = {label: table[key] for key, label in LABELS.items()}
+def tables(numbers: dict) -> dict[str, Table]:
+    """ρ of every number; and what goes together, and sets, which are frozen (frozen.json)."""
+    frozen = STUDY.kept("frozen")
     columns = {"median ρ": ("rho", 2), "ahead of Taylor": ("ahead", 2)}
-    study.table("numbers", "number", rows, columns)
-    with style.figure_style():
-        study.draw(draw(table, numbers["counts"]["all"]["alone"]))
+    sets = {
+        model: {head: ", ".join(cell(rho, 2) for rho in both) for head, both in of.items()}
+        for model, of in frozen["sets"].items()
+    }
+    heads = next(iter(sets.values()))
+    return {
+        "numbers": table(
+            "number", {label: numbers["table"][key] for key, label in LABELS.items()}, columns
+        ),
+        "together": table(
+            "order by",
+            {label: frozen["table"][key] for key, label in (LABELS | OF_SETS).items()},
+            {"share of heads that go": ("removed", 2)},
+        ),
+        "sets": table("model", sets, {head: (head,) for head in heads}),
+    }
+
+
+STUDY = Study(
+    __file__,
+    points=lambda small, folder: {
+        name: (measure, name, folder) for name in (["look_up_2x4_0"] if small else MODELS)
+    },
+    numbers=summary,
+    tables=tables,
+    figures=lambda rows, numbers: {"figure": draw(numbers["table"], numbers["counts"]["models"])},
+)
+
+if __name__ == "__main__":
+    STUDY.run()
