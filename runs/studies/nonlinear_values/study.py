@@ -19,6 +19,7 @@ import sampler
 from runs.studies.nonlinear_values.mathematics import heads_beside
 from runs.studies.study import Study, mean_over
 from runs.studies.tables import table
+from sampler.analysis.difference import UNDECIDED
 from sampler.presentation import style
 
 WIDTHS, WIDEST_KEPT = (5, 15, 30, 100), 30  # weights are kept up to it, for U_1
@@ -61,16 +62,15 @@ def recipe_of(kind: str, depth: int, width: int, values: str, seed: int) -> samp
 def of_seed(recipe: sampler.Recipe, seed: int, settings: dict) -> dict:
     """How far every theory is from the sampled posterior of one network."""
     nonlinear, own, overlaps = recipe.network.values != "linear", {}, None
-    if nonlinear:
-        kept = settings["weight_draws"] if recipe.network.widths <= WIDEST_KEPT else 0
-        settings = settings | {"space": "hidden_weights", "weight_draws": kept}
-    else:
-        settings = settings | {"weight_draws": 0}
+    kept = nonlinear and recipe.network.widths <= WIDEST_KEPT
+    space = {"space": "hidden_weights"} if nonlinear else {}
+    settings = settings | space | {"weight_draws": kept * settings["weight_draws"]}
     draws = sampler.sample(recipe, seed=seed, progress=False, **settings)
     if nonlinear:
         own, overlaps = heads_beside(recipe, draws)
     found = sampler.compare(sampler.solve(recipe), draws, own=own)
-    of_mean = found.table().loc["predictor_mean"].query("state != '' and state not in @UNDECIDED")
+    of_mean = found.table().loc["predictor_mean"]
+    of_mean = of_mean[~of_mean["state"].isin(["", *UNDECIDED])]
     return {
         "trusted": bool(found.diagnostics.passed),
         "seconds": draws["posterior"].attrs["seconds"],
@@ -145,7 +145,7 @@ STUDY = Study(
     __file__,
     points,
     numbers,
-    tables=lambda numbers: {task: table("N", of, COLUMNS) for task, of in numbers["tasks"].items()},
+    tables=lambda found: {task: table("N", of, COLUMNS) for task, of in found["tasks"].items()},
     figures=lambda rows, numbers: {"figure": draw(numbers["tasks"])},
 )
 

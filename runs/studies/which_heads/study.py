@@ -123,7 +123,6 @@ def tables(numbers: dict) -> dict[str, Table]:
         model: {head: ", ".join(cell(rho, 2) for rho in both) for head, both in of.items()}
         for model, of in frozen["sets"].items()
     }
-    heads = next(iter(sets.values()))
     return {
         "numbers": table(
             "number", {label: numbers["table"][key] for key, label in LABELS.items()}, columns
@@ -133,7 +132,7 @@ def tables(numbers: dict) -> dict[str, Table]:
             {label: frozen["table"][key] for key, label in (LABELS | OF_SETS).items()},
             {"share of heads that go": ("removed", 2)},
         ),
-        "sets": table("model", sets, {head: (head,) for head in heads}),
+        "sets": table("model", sets, {head: (head,) for head in next(iter(sets.values()))}),
     }
 
 
