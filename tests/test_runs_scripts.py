@@ -16,7 +16,6 @@ NEED_TORCH = {"bring_your_own", "hand_written_heads", "which_heads"}
 NEED_IMAGES = {"one_shot"}
 # Of studies that are scripts: draws of a chain, seeds, examples, draws, steps, models.
 SIZES = {
-    "one_shot": ["F"],
     "teacher_student": ["50", "2"],
 }
 
