@@ -78,14 +78,15 @@ def draw_trainings(axes: Axes, found: dict[str, dict]) -> None:
 
 def draw_widths(axes: Axes, means: dict) -> None:
     """Accuracy of the theory against width, mean over A to E with its standard error."""
-    those = [means["widths"][str(width)]["accuracy"] for width in WIDTHS]
+    widths = means["4·4"]["widths"] | means["wider"]
+    those = [widths[str(width)]["accuracy"] for width in WIDTHS]
     values, errors = (
         100 * np.array([one[key] for one in those], float) for key in ("value", "error")
     )
     _, marker, colour = ROWS["theory"]
     axes.errorbar(WIDTHS, values, errors, fmt=f"{marker}-", color=colour, capsize=2.5)
     for key in ("trained", "pixels", "infinite"):
-        one, colour = accuracies(means)[key], ROWS[key][2]
+        one, colour = accuracies(means["4·4"])[key], ROWS[key][2]
         error = one["error"] or 0.0  # none of a single training
         low, high = (100 * (one["value"] + sign * error) for sign in (-1, 1))
         axes.axhspan(low, high, color=colour, alpha=0.25, linewidth=0)

@@ -247,9 +247,7 @@ def measure(name: str, folder: str, examples: int, draws: int | None) -> dict:
     overlap = np.asarray(theory["order_parameter"].sel(predictor="leading"))
     values, vectors = np.linalg.eigh(overlap)
     factor = vectors * np.sqrt(np.maximum(values, 0.0))
-    widths = {"infinite": of_infinite_width(problem)}
-    for width in WIDTHS if name in FEW_PATHS else WIDTHS[:1]:
-        widths[str(width)] = of_width(problem, width)
+    widths = {"infinite": of_infinite_width(problem), "10": of_width(problem, 10)}
     outputs = problem.trained.predictor(problem.attended_test)
     found = of_heads(name, place, examples) | {
         "widths": widths,
@@ -264,6 +262,7 @@ def measure(name: str, folder: str, examples: int, draws: int | None) -> dict:
     if name in SAMPLED:
         found["posterior"] = of_posterior(place)
     if name in FEW_PATHS:
+        found["wider"] = {str(width): of_width(problem, width) for width in WIDTHS[1:]}
         found["other sets"] = other_sets(name, factor, examples)
         found["untrained heads"] = untrained_heads(name, examples)
     return found

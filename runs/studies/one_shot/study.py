@@ -33,7 +33,7 @@ from runs.studies.study import Study, mean_over
 from runs.studies.tables import Table, table
 
 # What is asked of some trainings alone, and by which name it is kept.
-OF_SOME = ("posterior", "other sets", "untrained heads")
+OF_SOME = ("posterior", "wider", "other sets", "untrained heads")
 COLUMNS = {
     "trained network": ("same episodes", 3),
     "theory, N = 10": ("widths/10/accuracy", 3),
@@ -105,7 +105,7 @@ def tables(numbers: dict) -> dict[str, Table]:
         rows |= {f"{name} | {words}": numbers["trainings"][name] for name in those}
         key = "·".join(map(str, heads))
         rows |= {f"{key} | mean": means[key]} if those else {}
-    widths = means["4·4"]["widths"]
+    widths = means["4·4"]["widths"] | means["wider"]
     by_width = {width: widths[width] for width in (*map(str, WIDTHS), "infinite")}
     both = {"at its best 𝒯": ("accuracy", 3), "at 𝒯 = 0.5": ("equal", 3)}
     return {
@@ -119,7 +119,7 @@ def tables(numbers: dict) -> dict[str, Table]:
 def figures(rows: dict[str, dict], numbers: dict) -> dict[str, Figure]:
     """Accuracies, and two episodes."""
     return {
-        "trainings": draw_trainings_and_widths(numbers["trainings"], numbers["means"]["4·4"]),
+        "trainings": draw_trainings_and_widths(numbers["trainings"], numbers["means"]),
         "task": draw_task(trained("A"), OMNIGLOT),
     }
 
