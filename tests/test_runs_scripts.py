@@ -14,10 +14,6 @@ from tests.studies.test_tables import NAMES, assert_fields_are_kept
 STUDIES = ROOT / "runs" / "studies"
 NEED_TORCH = {"bring_your_own", "hand_written_heads", "which_heads"}
 NEED_IMAGES = {"one_shot"}
-# Of studies that are scripts: draws of a chain, seeds, examples, draws, steps, models.
-SIZES = {
-    "teacher_student": ["50", "2"],
-}
 
 
 def run(name, *words):
@@ -38,7 +34,7 @@ def run(name, *words):
 
 
 def test_every_study_is_run():
-    assert {path.parent.name for path in STUDIES.glob("*/study.py")} == {*NAMES, *SIZES}
+    assert {path.parent.name for path in STUDIES.glob("*/study.py")} == {*NAMES}
 
 
 @pytest.mark.slow
@@ -50,12 +46,3 @@ def test_a_small_study_writes_its_figure_and_the_fields_that_are_kept(name, tmp_
     content = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
     assert list(content) == ["made", "versions", "numbers"]
     assert_fields_are_kept(name, content["numbers"])
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("name", SIZES)
-def test_a_script_writes_its_figure_and_its_numbers(name, tmp_path):
-    run(name, tmp_path, *SIZES[name])
-    assert list(tmp_path.glob("*.png"))
-    assert list(tmp_path.glob("*.json"))

@@ -1,6 +1,4 @@
-"""The leading order at draws of attention: against quadrature over scalars, and Gaussian tilts."""
-
-import math
+"""The leading order at draws of attention, against the minimum over scalars; heads that overlap."""
 
 import numpy as np
 import pytest
@@ -9,9 +7,9 @@ import scipy.special
 import scipy.stats
 
 from runs.studies.teacher_student.mathematics import (
-    exact_log_evidence,
     leading_order,
-    over_draws,
+    matched_overlap,
+    overlap_with,
 )
 from theory import Architecture
 
@@ -48,35 +46,18 @@ def test_the_leading_order_of_one_head_is_the_minimum_over_two_scalars(rng):
     assert received.order_parameter[0, 0] == pytest.approx(np.exp(best.x.sum()), rel=1e-5)
 
 
-@pytest.mark.heavy
-def test_the_exact_evidence_of_one_head_is_that_of_quadrature(rng):
-    """U_1 = c_1² c_2²/(N_1 N_a) of two independent χ²."""
-    attended, labels, values, rotated = spectrum(rng)
-    shares = (np.arange(400) + 0.5) / 400
-    squares = [scipy.stats.chi2(width).ppf(shares) / width for width in ONE_HEAD.widths]
-    logs = log_likelihood(np.multiply.outer(*squares), values, rotated)
-    expected = scipy.special.logsumexp(logs) - math.log(logs.size)
-    received, error = exact_log_evidence(attended, labels, ONE_HEAD, TEMPERATURE, seed=1)
-    assert error < 0.05
-    assert abs(received - expected) < 4 * error
+def test_overlaps_are_those_of_heads_in_the_order_that_is_nearest(rng):
+    """By loops over both orders of the two heads."""
+    matrices, reference = rng.dirichlet(np.ones(5), (2, 7, 2, 1)).swapaxes(-1, -2)
 
+    def distance(order):
+        return sum(np.abs(matrices[:, a] - reference[:, b]).sum() for b, a in enumerate(order))
 
-def test_weights_move_a_gaussian_and_repetitions_know_the_error(rng):
-    repeated, repetitions, draws, moved = 400, 10, 200, 0.7
-    points = rng.standard_normal((repeated, repetitions, draws))
-    equal = np.full(repetitions, 1.0 / repetitions)
-    found = [over_draws(one, equal, moved * one) for one in points]
-    values = np.array([one.value for one in found])
-    assert abs(values.mean() - moved) < 4 * values.std() / math.sqrt(repeated)
-    squares = np.mean([one.error**2 for one in found])
-    # The variance of a variance of 400 values is 2/400 of it.
-    assert abs(squares / values.var() - 1) < 4 * math.sqrt(2 / repeated) + 0.05
-    effective = np.mean([one.effective for one in found]) / (repetitions * draws)
-    assert effective == pytest.approx(math.exp(-(moved**2)), rel=0.05)
-
-
-def test_without_logarithms_repetitions_alone_have_weights(rng):
-    values, weights = rng.standard_normal((8, 20)), rng.dirichlet(np.ones(8))
-    received = over_draws(values, weights)
-    assert received.value == pytest.approx(weights @ values.mean(axis=1))
-    assert over_draws(values, weights, np.full(values.shape, 3.0)) == received
+    best = min([(0, 1), (1, 0)], key=distance)
+    overlaps = [
+        (matrices[:, a] * reference[:, b]).sum() / (reference[:, b] ** 2).sum()
+        for b, a in enumerate(best)
+    ]
+    assert matched_overlap(matrices, reference) == pytest.approx(np.mean(overlaps))
+    both = overlap_with(np.array([[matrices, reference], [reference, reference]]), reference)
+    assert both == pytest.approx([(np.mean(overlaps) + 1.0) / 2.0, 1.0])

@@ -123,10 +123,9 @@ def draw(tasks: dict) -> Figure:
             means, errors = ([one[key] for one in shown.values()] for key in ("value", "error"))
             marks = {"color": colour, "linestyle": line, "marker": "o", "markersize": 3}
             axes.errorbar([*shown], means, errors, label=f"{values}: {theory}", **marks)
-        axes.set(xscale="log", yscale="log", title=f"{task} layer{'s' * task.endswith('2')}")
+        axes.set(xscale="log", yscale="log", ylim=(0.005, 2.0), title=f"{task} layers")
         axes.set_xticks(WIDTHS, map(str, WIDTHS))
-    figure.supxlabel("width N")
-    figure.supylabel("difference of the mean predictor")
+    figure.supxlabel("width N; differences of the mean predictor")
     style.legend_below(figure, panels[0, 0].get_legend_handles_labels())
     return figure
 
@@ -142,12 +141,10 @@ def points(small: bool, folder: Path) -> dict[str, tuple]:
 
 
 STUDY = Study(
-    __file__,
-    points,
-    numbers,
+    __file__, points, numbers,
     tables=lambda found: {task: table("N", of, COLUMNS) for task, of in found["tasks"].items()},
     figures=lambda rows, numbers: {"figure": draw(numbers["tasks"])},
-)
+)  # fmt: skip
 
 if __name__ == "__main__":
     STUDY.run()

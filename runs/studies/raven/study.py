@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.raven.mathematics import SYMBOLS, Arrays, arrays_of, outputs_of_training
+from runs.studies.raven.trainings import tables_of
 from runs.studies.study import Study, estimate
 from runs.studies.tables import Table, table
 from sampler.presentation import style
@@ -45,15 +46,18 @@ def recipe_of(arrays: Arrays, **posterior: float) -> sampler.Recipe:
     )
 
 
-def frozen_arrays() -> Arrays:
-    """Weights and matrices that are kept."""
+def frozen_arrays(matrices: int | None = None) -> Arrays:
+    """Weights and matrices that are kept, of every split at most so many."""
     with np.load(FROZEN) as stored:
-        return dict(stored)
+        return {
+            name: one[:matrices] if name.startswith(("panels", "asked", "rules")) else one
+            for name, one in stored.items()
+        }
 
 
-def of_infinite_width() -> dict:
+def of_infinite_width(matrices: int | None) -> dict:
     """Accuracies at the temperature that is right most often on validation matrices."""
-    found, frozen = {}, frozen_arrays()
+    found, frozen = {}, frozen_arrays(matrices)
     for name, split in TESTS.items():
         problem = sampler.make_problem(recipe_of(arrays_of(frozen, split)))
         limit = OrderParameters.gp_limit(problem.learning.architecture).factors[0]
@@ -70,9 +74,9 @@ def of_infinite_width() -> dict:
     return found
 
 
-def measure() -> dict:
+def measure(matrices: int | None, settings: dict) -> dict:
     """Accuracies on both kinds of compositions: theory, exact, trained; and U₁ of the theory."""
-    frozen = frozen_arrays()
+    frozen = frozen_arrays(matrices)
     arrays = {name: arrays_of(frozen, split) for name, split in TESTS.items()}
 
     def validated(temperature: float) -> float:
@@ -83,7 +87,7 @@ def measure() -> dict:
     for name, those in arrays.items():
         recipe = recipe_of(those, temperature=best)
         theory = sampler.solve(recipe)
-        draws = sampler.sample(recipe, progress=False)
+        draws = sampler.sample(recipe, progress=False, **settings)
         compared = sampler.compare(theory, draws)
         labels, count = those["labels_test"].argmax(axis=1), len(those["labels_test"])
         trained = outputs_of_training(frozen, those["inputs_test"]).argmax(axis=1)
@@ -129,82 +133,23 @@ def numbers(rows: dict[str, dict]) -> dict:
     return posterior | {name: posterior[name] | limits[name] for name in TESTS}
 
 
-SHARES = {"symbols right, seen": ("seen/symbols", 3), "held out": ("held out/symbols", 3)}
-BESIDE = {
-    "squared error, held out − seen (10⁻³)": ("loss, held out minus seen", 1, 1000),
-    "HYLA − this, held out (points)": ("HYLA minus this", 1, 100),
-}
-AT_END = {
-    "squared error, seen": ("seen/loss", 3),
-    **SHARES,
-    "whole panels, held out": ("held out/panels", 2),
-    **BESIDE,
-}
-OF_TRAININGS = {
-    "trainings at equal error": (
-        "0.08",
-        {"of five reach it": ("reached", 0), "after steps": ("steps", 0), **SHARES, **BESIDE},
-    ),
-    "trainings": ("end", AT_END),
-    "rules": (
-        "end",
-        {
-            name: (f"held out/{key}", 3)
-            for name, key in (
-                ("constant", "constant"),
-                ("+1", "progression_1"),
-                ("+2", "progression_2"),
-                ("sum", "sum"),
-                ("distribution of three", "distribution"),
-            )
-        },
-    ),
-    "codes": (
-        "end",
-        {
-            name: (f"decoder/{key}", 3)
-            for name, key in (
-                ("code of the token that asks", "token that asks"),
-                ("of all pairs of tokens", "all pairs of tokens"),
-                ("panels themselves", "panels themselves"),
-                ("all pairs, rules shuffled", "shuffled"),
-            )
-        },
-    ),
-    "longer": (
-        "longer",
-        {
-            **AT_END,
-            "sum, held out": ("held out/sum", 2),
-            "distribution of three, held out": ("held out/distribution", 2),
-            "rules read off all pairs": ("decoder/all pairs of tokens", 2),
-        },
-    ),
-}
-KINDS = ("softmax", "linear", "head-normalised", "HYLA", "HYLA, linear values")
-
-
 def tables(numbers: dict) -> dict[str, Table]:
     """The posterior, and the trainings that are frozen (trainings.json)."""
-    trainings = STUDY.kept("trainings")
+    posterior = table("compositions", {name: numbers[name] for name in TESTS}, COLUMNS)
+    return {"posterior": posterior} | tables_of(STUDY.kept("trainings"))
+
+
+def points(small: bool, folder: Path) -> dict[str, tuple]:
+    """The posterior, and the network of infinite width."""
+    few = {"until": "draws", "warmup": 20, "draws": 20}
+    matrices, settings = (40, few) if small else (None, {})
     return {
-        "posterior": table("compositions", {name: numbers[name] for name in TESTS}, COLUMNS)
-    } | {
-        name: table("attention", {kind: trainings[part][kind] for kind in KINDS}, columns)
-        for name, (part, columns) in OF_TRAININGS.items()
+        "posterior": (measure, matrices, settings),
+        "infinite_width": (of_infinite_width, matrices),
     }
 
 
-STUDY = Study(
-    __file__,
-    points=lambda small, folder: {
-        "posterior": (measure,),
-        "infinite_width": (of_infinite_width,),
-    },
-    numbers=numbers,
-    tables=tables,
-    figures=lambda rows, numbers: {"posterior": draw(numbers)},
-)
+STUDY = Study(__file__, points, numbers, tables, lambda rows, found: {"posterior": draw(found)})
 
 if __name__ == "__main__":
     STUDY.run()
