@@ -45,15 +45,15 @@ def measure(kind: str, width: int | str, examples: int, data_sets: int, particle
             seed=seed,
         )  # fmt: skip
         found = SampledHeads.of(draws, data_of(recipe).fitted(recipe))
-        rows.append(of_teacher(found) if kind == "teacher" else of_own(found, recipe, seed))
+        rows.append(of_teacher(found, seed) if kind == "teacher" else of_own(found, recipe, seed))
         rows[-1]["prior minus modes"] = found.evidence_prior - found.evidence
     return {"data sets": rows}
 
 
-def of_teacher(found: SampledHeads) -> dict:
+def of_teacher(found: SampledHeads, seed: int) -> dict:
     """Overlaps with the attention that made the labels, and the squared error of its f."""
     teacher, clean = found.data.test.attention[0], np.ravel(found.data.teacher.outputs["test"])
-    prior = found.prior_attention(0)
+    prior = found.prior_attention(seed)
     return {
         "overlap with the teacher": found.mean(overlap_with(found.attention, teacher)),
         "overlap of two draws": overlap_of_two_draws(found),
