@@ -1,7 +1,6 @@
 """Kernels and their alignment: of theory and draws the same, with errors that hold."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +21,7 @@ from sampler.analysis.names import label
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.quantities import sampled_alignment
 from sampler.analysis.theory_and_draws import TheoryAndDraws
-from sampler.data.split import AttendedSplit, StreamedSplit, spread_over_labels
+from sampler.data.split import AttendedSplit, BlockSource, StreamedSplit, spread_over_labels
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.problem import Problem, ShownExamples, square_roots
 from tests.small import PATH_NAMES, collect, healthy_statistics, random_observables, small_problem
@@ -186,5 +185,5 @@ def test_examples_are_chosen_evenly_and_sorted_by_label():
     classes = np.eye(3)[[2, 0, 1, 0]]
     split = AttendedSplit(np.zeros((4, 1, 2)), classes, (1,))
     np.testing.assert_array_equal(spread_over_labels(split, 4), [1, 3, 2, 0])
-    source = SimpleNamespace(identity=str, blocks=iter)
+    source = BlockSource(lambda first, size: iter(()), str)
     assert spread_over_labels(StreamedSplit(source, labels, 6, (1,), 2, None), 4) is None
