@@ -1,7 +1,5 @@
 """U₁ without its off-diagonal elements or its unequal diagonal, and what is predicted with it."""
 
-import json
-import re
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -10,12 +8,8 @@ import pytest
 
 from runs.studies.overlap_cuts.mathematics import diagonal_only, equal_diagonal
 from runs.studies.overlap_cuts.study import FULL, losses, right
-from tests import ROOT
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
-
-KEPT = ROOT / "runs" / "studies" / "overlap_cuts" / "numbers.json"
-PAGE = ROOT / "docs" / "findings" / "width.md"
 
 
 def test_diagonal_only_keeps_the_diagonal(rng):
@@ -82,33 +76,3 @@ def test_what_is_not_defined_is_neither_right_nor_wrong(problem):
     found = right(problem, jnp.asarray(np.linalg.cholesky(overlap)))
     assert np.isnan(found["equal diagonal"]).all()
     assert np.isfinite(found["diagonal only"]).all()
-
-
-def columns_of_page(heading: str) -> dict[str, dict[str, float]]:
-    """Columns of the first table below a heading by their heads, numbers by the first column."""
-    text = PAGE.read_text(encoding="utf-8").split(f"## {heading}\n")[1]
-    lines = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)[0].splitlines()
-    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return {
-        name: {row[0]: row[place] for row in rows} for place, name in enumerate(head) if place > 0
-    }
-
-
-@pytest.mark.parametrize(
-    ("heading", "recipe"),
-    [
-        ("Four paths", "markov_four_paths"),
-        ("The published curve", "markov_published"),
-        ("Time series: which channels lead?", "time_series"),
-    ],
-)
-def test_the_page_has_the_kept_accuracies(heading, recipe):
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))["numbers"]["accuracy"][recipe]
-    columns = columns_of_page(heading)
-    for name, column in (
-        (FULL, "theory"),
-        ("diagonal only", "U₁ diagonal only"),
-        ("equal diagonal", "U₁ equal diagonal"),
-    ):
-        received = {width: float(cell) for width, cell in columns[column].items()}
-        assert received == {width: row[name] for width, row in kept.items()}
