@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.data.checks import check_split
-from sampler.data.make import build_task, fit_task
+from sampler.data.make import build_task
 from sampler.data.split import (
     AnySplit,
     AttendedSplit,
@@ -47,14 +47,6 @@ def make_labelled_task(recipe: Recipe) -> Task:
     Raises InputError as `build_task` does.
     """
     return with_teacher(build_task(recipe), recipe)
-
-
-def fit_labelled_task(task: Task, recipe: Recipe) -> Task:
-    """The data with the heads that the recipe's network keeps, and the labels it asks for.
-
-    Raises InputError as `fit_task` does.
-    """
-    return with_teacher(fit_task(task, recipe), recipe)
 
 
 def with_teacher(task: Task, recipe: Recipe) -> Task:

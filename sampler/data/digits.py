@@ -6,7 +6,7 @@ that every attention variant fits.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -44,6 +44,13 @@ class ImageTask(DrawnTask):
 
     patch: Count
     """Side of the square patch that is a token, in pixels."""
+
+    @field_validator("classes", check_fields=False)
+    @classmethod
+    def are_different(cls, classes):
+        if classes is not None and len(set(classes)) != len(classes):
+            raise ValueError("name every class once")
+        return classes
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Images [image, row, column] from 0 to 1, and labels [image, output]."""
@@ -119,11 +126,6 @@ class Digits(ImageTask):
         """Images of a file where one is named, the digits otherwise."""
         return ImagesOfFile if "images" in settings else cls
 
-    @field_validator("classes")
-    @classmethod
-    def are_different(cls, classes):
-        return without_repetition(classes)
-
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         images, digits = read_images(self.classes)
         return images, centred_one_hot(digits, self.classes)
@@ -143,21 +145,17 @@ class ImagesOfFile(ImageTask):
     patch: Count = 7
     """Side of the square patch that is a token, in pixels."""
 
-    @field_validator("classes")
-    @classmethod
-    def are_different(cls, classes):
-        return without_repetition(classes)
-
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Images of the classes, and their labels.
 
         Raises InputError for a file that cannot be used, and for patches that do not fill an image.
         """
         images, names = read_images_and_labels(Path(self.images))
-        classes = self.classes or tuple(sorted(set(names)))
-        absent = [name for name in classes if name not in names]
+        known = sorted(set(names))
+        classes = self.classes or tuple(known)
+        absent = [name for name in classes if name not in known]
         if absent or len(classes) < 2:
-            remedy = f"name two or more of its labels: {', '.join(sorted(set(names)))}"
+            remedy = f"name two or more of its labels: {', '.join(known)}"
             raise InputError("task.classes", absent or list(classes), remedy)
         kept = [place for place, name in enumerate(names) if name in classes]
         images = images[kept] if self.side is None else resize(images[kept], self.side)
@@ -170,13 +168,6 @@ class ImagesOfFile(ImageTask):
             raise InputError("task.patch", self.patch, remedy)
         numbers = np.array([classes.index(names[place]) for place in kept])
         return images.astype(np.float64), centred_one_hot(numbers, range(len(classes)))
-
-
-def without_repetition(classes: Sequence | None) -> Sequence | None:
-    """Return the classes; raise ValueError where one is named twice."""
-    if classes is not None and len(set(classes)) != len(classes):
-        raise ValueError("name every class once")
-    return classes
 
 
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:

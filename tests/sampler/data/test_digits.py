@@ -144,6 +144,7 @@ def test_images_can_be_made_smaller(tmp_path):
         ({"patch": 4}, "task.patch"),
         ({"classes": ["0", "7"]}, "task.classes"),
         ({"classes": ["0"]}, "task.classes"),
+        ({"classes": ["0", "0"]}, "task.classes"),
         ({"examples_train": 60}, "task.examples_test"),
     ],
 )
