@@ -20,13 +20,15 @@ from sampler.analysis.difference import NOT_TRUSTED
 from sampler.analysis.predictors import AXIS, SAMPLED, in_order
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_results import (
+    CONVERGED,
     FAILED,
+    NOT_CONVERGED,
     PASSED,
     TEXTS,
     TOML,
     SweepResults,
 )
-from sampler.analysis.verdict import worst
+from sampler.analysis.verdict import saddle_point_converged, worst
 from sampler.settings.recipe import Recipe
 from sampler.settings.toml import toml_value
 from sampler.storage.directory import RECIPE_FILE, SWEEP_DATASET_FILE, point_directory
@@ -143,6 +145,7 @@ def point_row(sweep: Path, point: SweptPoint) -> dict[str, Any]:
     }
     if run.theory is not None:
         row |= {name: float(run.theory[name]) for name in OF_THEORY if name in run.theory}
+        row["saddle_point"] = CONVERGED if saddle_point_converged(run.theory) else NOT_CONVERGED
         if "next_order_status" in run.theory.attrs:
             row["next_order_status"] = run.theory.attrs["next_order_status"]
     if run.comparison is not None:

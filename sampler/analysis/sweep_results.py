@@ -27,9 +27,12 @@ SEED_AVERAGES_FILE = "seed_averages.csv"
 # Columns that say where a point is, not what it came to; those that hold text; and flags of points
 # that are no columns of the table.
 PLACES = ("point", "directory", "width")
-TEXTS = ("point", "directory", "sampled_space", "next_order_status", "diagnostics")
+TEXTS = (
+    "point", "directory", "sampled_space", "saddle_point", "next_order_status", "diagnostics",
+)  # fmt: skip
 FLAGS = ("stored", "one_width")
 PASSED, FAILED = "pass", "fail"
+CONVERGED, NOT_CONVERGED = "converged", "not converged"
 # Attribute of a swept setting whose values are written as in a recipe: they are lists, or mixed.
 TOML = "toml"
 
@@ -236,8 +239,9 @@ def is_seed(key: str) -> bool:
 def seed_averages(table: pd.DataFrame, settings: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """Settings without seeds, the number of points, and every column's mean and standard error.
 
-    Points that lack a number do not count for it; one number alone has no error. Points whose
-    diagnostics failed do not count for numbers of the samples: `failed` says how many they are.
+    Points that lack a number do not count for it; one number alone has no error. `unsolved` says at
+    how many no saddle point was found, which lack the numbers of the theory, and `failed` at how
+    many the diagnostics failed, which do not count for numbers of the samples.
     """
     others = [
         ",".join(setting_text(key, value) for key, value in of_point.items() if not is_seed(key))
@@ -247,14 +251,17 @@ def seed_averages(table: pd.DataFrame, settings: Sequence[Mapping[str, object]])
     # The error over points has the name of the error of one point, and is of both together.
     of_one = [name for name in numbers if name.endswith((f"_{SAMPLED}_error", "_test_error"))]
     numbers = numbers.drop(columns=of_one)
-    failed = pd.Series(False, table.index)
-    if "diagnostics" in table:
-        failed = table["diagnostics"] == FAILED
+    nowhere = pd.Series("", table.index)
+    unsolved = table.get("saddle_point", nowhere) == NOT_CONVERGED
+    failed = table.get("diagnostics", nowhere) == FAILED
     of_samples = [name for name in numbers if name.endswith(f"_{SAMPLED}")]
     numbers.loc[failed, of_samples] = np.nan
     groups = numbers.groupby(index := pd.Index(others, name="settings"), sort=False)
     errors = groups.sem().add_suffix("_error")
-    counts = {"points": groups.size(), "failed": failed.groupby(index, sort=False).sum()}
+    counts = {"points": groups.size()} | {
+        name: of.groupby(index, sort=False).sum()
+        for name, of in {"unsolved": unsolved, "failed": failed}.items()
+    }
     averages = pd.concat([pd.DataFrame(counts), groups.mean(), errors], axis=1)
     by_column = [name for column in numbers for name in (column, f"{column}_error")]
     return averages[[*counts, *by_column]].reset_index()

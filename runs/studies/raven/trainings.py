@@ -16,7 +16,12 @@ AT_END = {
 OF_TRAININGS = {
     "trainings at equal error": (
         "0.08",
-        {"of five reach it": ("reached", 0), "after steps": ("steps", 0), **SHARES, **BESIDE},
+        {
+            "trainings of five that reach it": ("reached", 0),
+            "after steps": ("steps", 0),
+            **SHARES,
+            **BESIDE,
+        },
     ),
     "trainings": ("end", AT_END),
     "rules": (

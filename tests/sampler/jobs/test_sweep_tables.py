@@ -42,6 +42,11 @@ widths = 10
 "network.widths" = [10, [20, 30, 40], 50]
 """
 
+SEEDS = """[sweep]
+"network.widths" = [3, 4]
+"task.seed" = [1, 2, 3]
+"""
+
 
 def theory(accuracy, limit, overlap=None, further=None):
     """A table of both orders (as far as it is given) and infinite width."""
@@ -239,6 +244,28 @@ def test_rows_are_means_over_seeds_with_their_errors():
     assert math.isclose(rows["accuracy_error"][0], 1 / math.sqrt(3))
     assert rows["accuracy_error"][1] == 0.0
     assert np.isnan(rows.loc[0, ["accuracy_gp", "accuracy_gp_error"]].astype(float)).all()
+
+
+def test_averages_count_the_points_without_a_saddle_point(tmp_path):
+    """Widths in a row, seeds in another: a mean over the points that have the number."""
+    path = tmp_path / "seeds.toml"
+    path.write_text(RECIPE.partition("[sweep]")[0] + SEEDS)
+    recipe, out = load_recipe(path), tmp_path / "results"
+    found = {(3, 1): 0.9, (3, 2): math.nan, (3, 3): 0.7, (4, 1): 0.6, (4, 2): 0.5, (4, 3): 0.4}
+    for (label, point), accuracy in zip(recipe.points(), found.values(), strict=True):
+        assert (point.network.widths, point.task.seed) in found
+        directory = point_directory(out, label)
+        directory.mkdir(parents=True)
+        table = theory(accuracy, 0.8).assign_attrs(converged=int(not math.isnan(accuracy)))
+        write_result(directory, "theory.nc", table)
+    sweep = gathered(out, recipe)
+    assert list(sweep.table["saddle_point"] == "converged") == [True, False, *[True] * 4]
+    rows = sweep.seed_averages
+    assert list(rows["points"]) == [3, 3]
+    assert list(rows["unsolved"]) == [1, 0]
+    assert list(rows["failed"]) == [0, 0]
+    assert list(rows["accuracy_leading"]) == pytest.approx([0.8, 0.5])
+    assert list(rows["accuracy_infinite"]) == pytest.approx([0.8, 0.8])
 
 
 @pytest.mark.heavy
