@@ -1,9 +1,9 @@
 """From a recipe and its task to the numbers that theory and samplers work on."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.attention.similarity import HeadDistances
-from sampler.data.split import AnySplit, AttendedSplit, Split, spread_over_labels
+from sampler.data.examples import AnyExamples, Examples, spread_over_labels
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.collected_draws import MOST_POINTWISE
@@ -59,55 +59,15 @@ Blocks = Iterator[
 
 
 @dataclass(frozen=True)
-class ShownExamples:
-    """Some training examples, sorted by label, and which of the training examples they are."""
-
-    numbers: Int[np.ndarray, " shown_example"]
-    labels: Float[np.ndarray, "shown_example output"]
-    attended: Float[Array, "shown_example path channel"]
-
-    @classmethod
-    def of(cls, task: Task, readout: str) -> "ShownExamples | None":
-        """Examples spread over the labels; None where they are not held."""
-        chosen = spread_over_labels(task.train, MOST_SHOWN)
-        if chosen is None:
-            return None
-        part = task.train.part(chosen)
-        return cls(chosen, part.labels, attend_block(part, readout, task.pairs))
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """All training examples, attended block by block, where rows stand for them."""
-
-    split: AnySplit
-    readout: str
-    pairs: tuple[bool, ...]
-
-    def blocks(self) -> Blocks:
-        """Attended inputs and labels, few examples at a time."""
-        for block in self.split.blocks():
-            attended = attend_block(block, self.readout, self.pairs)
-            for start in range(0, len(attended), MOST_PASSED):
-                part = slice(start, start + MOST_PASSED)
-                yield attended[part], block.labels[part]
-
-    def joined(self) -> tuple[Array, Array]:
-        """Attended inputs and labels of all of them."""
-        attended, labels = zip(*self.blocks(), strict=True)
-        return jnp.asarray(np.concatenate(attended)), jnp.asarray(np.concatenate(labels))
-
-
-@dataclass(frozen=True)
 class Problem:
     """One network with its data: the learning problem, the test set, and the names of its paths.
 
     The validation set is None where the task has none. So is what the task does not have or hold:
 
     trained  the network that attention comes from, if tokens are read here as it reads them
-    train    the training split, where it has tokens
-    shown    training examples that kernels are shown of
-    whole    all training examples, where rows stand for them
+    train    the training examples, where they have tokens
+    shown    training examples that kernels are shown of, attended, and their numbers
+    whole    yields all training examples, attended, where rows stand for them
     """
 
     learning: LearningProblem
@@ -118,9 +78,9 @@ class Problem:
     attended_validation: Float[Array, "validation path channel"] | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
     trained: TrainedValues | None = None
-    train: Split | None = None
-    shown: ShownExamples | None = None
-    whole: TrainingData | None = None
+    train: Examples | None = None
+    shown: tuple[Int[np.ndarray, " shown_example"], Examples] | None = None
+    whole: Callable[[], Blocks] | None = None
     layer_numbers: tuple[int, ...] = ()
 
     @cached_property
@@ -133,14 +93,14 @@ class Problem:
             return None
         if self.learning.residual_examples == 0:
             return self.learning.attended, self.learning.labels
-        return None if self.whole is None else self.whole.joined()
+        return None if self.whole is None else joined(self.whole())
 
     def blocks(self) -> Blocks:
         """Attended inputs and labels of all training examples; nothing where they are not known."""
         if self.learning.residual_examples == 0:
             yield self.learning.attended, self.learning.labels
         elif self.whole is not None:
-            yield from self.whole.blocks()
+            yield from self.whole()
 
     @cached_property
     def head_distances(self) -> HeadDistances | None:
@@ -235,7 +195,7 @@ class Problem:
         refuse_space(space, OF_FIXED_PATHS, "a network of fixed attention")
         data, labels = self.data(kernels=False), None
         if self.whole is not None:
-            attended, labels = self.whole.joined()
+            attended, labels = joined(self.whole())
             if space == ORDER_PARAMETERS:
                 data = replace(data, basis=jnp.asarray(basis_of_examples(np.asarray(attended))))
             else:
@@ -288,14 +248,15 @@ def build_problem(
         for name, split in task.named_splits.items()
         if name != "train"
     }
+    attended_pass = partial(attended_blocks, task.train, readout, task.pairs)
     return Problem(
         learning,
         **attended,
         **named_fields(task),
         trained=task.trained if readout == "mean" else None,  # as it was trained
-        train=task.train if isinstance(task.train, Split) else None,
-        shown=ShownExamples.of(task, readout),
-        whole=TrainingData(task.train, readout, task.pairs) if is_folded(recipe, task) else None,
+        train=task.train if task.train.holds_tokens else None,
+        shown=shown_examples(task, readout),
+        whole=attended_pass if is_folded(recipe, task) else None,
     )
 
 
@@ -319,27 +280,54 @@ def fold_training(recipe: Recipe, task: Task, start: Triangle | None = None) -> 
 
 
 def attend_split(
-    split: AnySplit, readout, pairs: tuple[bool, ...]
+    split: AnyExamples, readout, pairs: tuple[bool, ...]
 ) -> Float[Array, "example path channel"]:
     """Attended inputs of a split, block by block to bound memory.
 
     `pairs` says which layers of attention serve two layers of weights.
     """
-    if isinstance(split, AttendedSplit):
-        return jnp.asarray(split.attended)
+    if isinstance(split, Examples) and split.path_heads is not None:
+        return jnp.asarray(split.inputs)
     blocks = [np.asarray(attend_block(block, readout, pairs)) for block in split.blocks()]
     return jnp.asarray(np.concatenate(blocks))
 
 
 def attend_block(
-    split: Split | AttendedSplit, readout, pairs: tuple[bool, ...]
+    split: Examples, readout, pairs: tuple[bool, ...]
 ) -> Float[Array, "example path channel"]:
     """Attended inputs of a split whose arrays are held."""
-    if isinstance(split, AttendedSplit):
-        return jnp.asarray(split.attended)
+    if split.path_heads is not None:
+        return jnp.asarray(split.inputs)
     attention = tuple(
         pair_matrices(np.asarray(omega)) if is_pair else np.asarray(omega)
         for omega, is_pair in zip(split.attention, pairs, strict=True)
     )
     lengths = None if split.lengths is None else np.asarray(split.lengths)
     return jnp.asarray(attended_inputs(np.asarray(split.inputs), attention, readout, lengths))
+
+
+def attended_blocks(split: AnyExamples, readout, pairs: tuple[bool, ...]) -> Blocks:
+    """Attended inputs and labels, few examples at a time."""
+    for block in split.blocks():
+        attended = attend_block(block, readout, pairs)
+        for start in range(0, len(attended), MOST_PASSED):
+            part = slice(start, start + MOST_PASSED)
+            yield attended[part], block.labels[part]
+
+
+def joined(blocks: Blocks) -> tuple[Array, Array]:
+    """Attended inputs and labels of all of them."""
+    attended, labels = zip(*blocks, strict=True)
+    return jnp.asarray(np.concatenate(attended)), jnp.asarray(np.concatenate(labels))
+
+
+def shown_examples(
+    task: Task, readout
+) -> tuple[Int[np.ndarray, " shown_example"], Examples] | None:
+    """Numbers of training examples spread over the labels, and these, attended; None: not held."""
+    chosen = spread_over_labels(task.train, MOST_SHOWN)
+    if chosen is None:
+        return None
+    part = task.train.part(chosen)
+    attended = np.asarray(attend_block(part, readout, task.pairs))
+    return chosen, Examples(attended, part.labels, path_heads=task.heads)

@@ -12,24 +12,15 @@ z [rank, channel], normal numbers as well, stands for V_0.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
 
-from sampler.data.checks import check_split
+from sampler.data.checks import check_examples
+from sampler.data.examples import Examples, attended_by_numpy, measured_examples
 from sampler.data.make import build_task
-from sampler.data.split import (
-    AnySplit,
-    AttendedSplit,
-    BlockSource,
-    Split,
-    StreamedSplit,
-    attended_by_numpy,
-    checksum_of,
-    measured_examples,
-)
 from sampler.data.task import Task, Teacher
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
@@ -38,7 +29,7 @@ from sampler.streams import Stream, stream
 from theory.architecture import Architecture
 
 # f(x) [example, output] of a block of examples.
-Outputs = Callable[[Split | AttendedSplit], np.ndarray]
+Outputs = Callable[[Examples], np.ndarray]
 
 
 def make_labelled_task(recipe: Recipe) -> Task:
@@ -70,8 +61,8 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
         outputs[name] = np.concatenate([outputs_of(block) for block in split.blocks()])
         of_noise = stream(seed, Stream.TEACHER_NOISE, SPLITS.index(name))
         noise = of_noise.standard_normal(outputs[name].shape)
-        labelled[name] = with_labels(split, outputs[name] + math.sqrt(temperature) * noise)
-        check_split(labelled[name], name)
+        labelled[name] = split.with_labels(outputs[name] + math.sqrt(temperature) * noise)
+        check_examples(labelled[name], name)
     attention = ()
     if task.learned is not None and not task.learned.stream:
         measured = measured_examples(task.train.examples)
@@ -90,7 +81,7 @@ def linear_teacher(
     weights = (factors[0] @ normal).reshape(arch.path_count, arch.outputs, arch.channels)
     weights *= math.sqrt(arch.variances[0] / (arch.channels * arch.path_count))
 
-    def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
+    def outputs_of(block: Examples) -> np.ndarray:
         attended = attended_by_numpy(block, readout, task.pairs)
         return np.einsum("xpi,pci->xc", attended, weights, optimize=True)
 
@@ -140,26 +131,10 @@ def token_teacher(
     for name, layer in network.weight_layers.items():
         weights[name] *= math.sqrt(network.variances[layer])
 
-    def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
+    def outputs_of(block: Examples) -> np.ndarray:
         with jax_settings():
             tokens = token_arrays(block, recipe.network.readout, heads)
             arrays = {name: jnp.asarray(values) for name, values in weights.items()}
             return np.asarray(predict_split(arrays, tokens, network))
 
     return outputs_of
-
-
-def with_labels(split: AnySplit, labels: Float[np.ndarray, "example output"]) -> AnySplit:
-    """The split with other labels; where it is streamed, in the blocks that it has."""
-    if not isinstance(split, StreamedSplit):
-        return replace(split, labels=labels)
-    source = split.source
-
-    def blocks(first: int, size: int | None) -> Iterator[Split | AttendedSplit]:
-        for block in source.blocks(first, size):
-            end = first + block.examples
-            yield replace(block, labels=labels[first:end])
-            first = end
-
-    relabelled = BlockSource(blocks, lambda: checksum_of(source.identity(), labels))
-    return replace(split, source=relabelled, labels=labels)

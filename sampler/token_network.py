@@ -251,7 +251,7 @@ def layer_normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token 
 
 
 def token_arrays(split: Any, readout: str, heads: SampledAttention | None = None) -> TokenArrays:
-    """What `predict_split` takes of a `Split`; with learned heads the matrices of all others.
+    """What `predict_split` takes of examples; with learned heads the matrices of all others.
 
     Where the last token is read, padding is put before the first.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.attention.sampled import SampledAttention
-from sampler.data.split import StreamedSplit, measured_examples
+from sampler.data.examples import StreamedExamples, measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.collected_draws import MOST_POINTWISE
@@ -182,7 +182,7 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
     """Join the tokens of a task with the recipe's network, in float64."""
     settings = recipe.network
     for name, split in task.named_splits.items():
-        if isinstance(split, StreamedSplit):
+        if isinstance(split, StreamedExamples):
             remedy = "a network outside the theory follows all tokens, and these examples are too "
             size = f"{split.examples:,} examples"
             raise InputError(f"network ({name} split)", size, f"{remedy}many to be held; use fewer")

@@ -61,7 +61,7 @@ def without_what_is_not_compared(monkeypatch):
     """Pages of runs, and draws without data."""
     monkeypatch.setattr("sampler.jobs.pages.write_page", lambda *_: ExitCode.OK)
     monkeypatch.setattr("sampler.jobs.draw.draws_without_data", lambda *_: None)
-    monkeypatch.setattr("sampler.data.one_shot.read_omniglot", DRAWINGS)
+    monkeypatch.setattr("sampler.data.characters.read_omniglot", DRAWINGS)
 
 
 def needs_omniglot(text: str) -> None:

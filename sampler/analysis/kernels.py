@@ -56,13 +56,13 @@ def shown_features(problem: Problem) -> xr.Dataset:
     Of many paths fewer examples than the problem shows. Channels are combined, which changes no
     product, where there are more of them than rows. Empty where no training examples can be shown.
     """
-    shown = problem.shown
-    if shown is None:
+    if problem.shown is None:
         return xr.Dataset()
-    _, paths, channels = shown.attended.shape
+    numbers, shown = problem.shown
+    _, paths, channels = shown.shape
     most = max(2, MOST_NUMBERS // (paths * channels), math.isqrt(MOST_NUMBERS) // paths)
-    chosen = evenly_spaced(len(shown.numbers), most)
-    features = path_features(np.asarray(shown.attended)[chosen], problem.architecture.variances[0])
+    chosen = evenly_spaced(len(numbers), most)
+    features = path_features(shown.inputs[chosen], problem.architecture.variances[0])
     if len(chosen) * paths < channels:
         rows = features.reshape(-1, channels)
         features = np.linalg.qr(rows.T, mode="r").T.reshape(len(chosen), paths, -1)
@@ -70,7 +70,7 @@ def shown_features(problem: Problem) -> xr.Dataset:
         "kernel_features": (("shown_example", "kernel_path", "feature"), features),
         "labels_shown": (("shown_example", "output"), shown.labels[chosen]),
     }
-    coordinates = {"shown_example": shown.numbers[chosen], "kernel_path": list(problem.path_names)}
+    coordinates = {"shown_example": numbers[chosen], "kernel_path": list(problem.path_names)}
     return xr.Dataset(columns, coordinates | {"feature": range(features.shape[2])})
 
 

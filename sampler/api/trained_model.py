@@ -126,7 +126,7 @@ def paths_of_task(task: TaskSettings, data: Task) -> "dict[str, TrainedHeads]":
     """The network that a task has its attention from, as a sum over paths, by split."""
     import numpy as np
 
-    from sampler.data.split import attended_by_numpy
+    from sampler.data.examples import attended_by_numpy
     from sampler.heads.path_sum import PathSum
 
     trained = data.trained

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from pydantic import PrivateAttr
 
-from sampler.data import split as splits
+from sampler.data import examples as limits
 from sampler.data.array_files import (
     HDF5_SUFFIXES,
     REQUIRED_ARRAY,
@@ -27,17 +27,15 @@ from sampler.data.array_files import (
     open_npz,
     read_array,
 )
-from sampler.data.checks import check_split
-from sampler.data.heads_of_task import with_chosen_heads
-from sampler.data.split import (
-    AnySplit,
-    AttendedSplit,
-    BlockSource,
-    Split,
-    StreamedSplit,
+from sampler.data.checks import check_examples
+from sampler.data.examples import (
+    AnyExamples,
+    Examples,
+    StreamedExamples,
     block_size,
     checksum_of,
 )
+from sampler.data.heads_of_task import with_chosen_heads
 from sampler.data.task import HeadNames, Task
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.runtime import refuse_masked
@@ -279,38 +277,38 @@ def task_of_arrays(
     )
 
 
-def split_of(arrays: NamedArrays, name: str, file: "ArrayFile | None") -> AnySplit | None:
+def split_of(arrays: NamedArrays, name: str, file: "ArrayFile | None") -> AnyExamples | None:
     """One split of the arrays; streamed from a file where it would not fit into memory."""
     keys = [key for key in arrays if key.split("_")[1:2] == [name]]
     if not keys:
         return None
     numbers = sum(math.prod(arrays[key].shape) for key in keys)
-    if file is None or 8 * numbers <= splits.HELD_BYTES:
+    if file is None or 8 * numbers <= limits.HELD_BYTES:
         return read_split(arrays, name)
     first = read_split(arrays, name, slice(0, 1))
-    check_split(first, name)
+    check_examples(first, name)
     examples = len(arrays[f"inputs_{name}" if first.tokens else f"attended_{name}"])
     for key in keys:
         if len(arrays[key]) != examples:
             raise InputError(key, arrays[key].shape, f"must have {examples} examples, as others")
     labels = None if first.labels is None else read_numbers(arrays, f"labels_{name}")
-    source = source_of_file(file, name, examples, numbers // examples)
-    return StreamedSplit(source, labels, examples, first.heads, first.channels, first.tokens)
+    return examples_of_file(file, name, labels, examples, numbers // examples)
 
 
-def read_split(arrays: NamedArrays, name: str, part: slice = slice(None)) -> Split | AttendedSplit:
+def read_split(arrays: NamedArrays, name: str, part: slice = slice(None)) -> Examples:
     """Read some examples of a split, in double precision."""
     keys = (f"{what}_{name}" for what in ("inputs", "labels", "lengths", "attended"))
     inputs, labels, lengths, attended = (
         read_numbers(arrays, key, part) if key in arrays else None for key in keys
     )
     if "heads" in arrays:
-        return AttendedSplit(attended, labels, tuple(np.ravel(read_part(arrays, "heads")).tolist()))
+        heads = tuple(np.ravel(read_part(arrays, "heads")).tolist())
+        return Examples(attended, labels, path_heads=heads)
     layers = sum(key.startswith(f"attention_{name}_") for key in arrays)
     attention = tuple(
         read_numbers(arrays, f"attention_{name}_{layer}", part) for layer in range(1, layers + 1)
     )
-    return Split(inputs, labels, attention, lengths)
+    return Examples(inputs, labels, attention, lengths)
 
 
 def read_numbers(arrays: NamedArrays, key: str, part: slice = slice(None)) -> np.ndarray:
@@ -419,15 +417,17 @@ def check_type(key: str, array: Any) -> None:
 # --- files of HDF5
 
 
-def source_of_file(file: ArrayFile, name: str, examples: int, numbers: int) -> BlockSource:
+def examples_of_file(
+    file: ArrayFile, name: str, labels: np.ndarray | None, examples: int, numbers: int
+) -> StreamedExamples:
     """The examples of one split of a file, each of so many numbers, read and checked in blocks."""
 
-    def blocks(first: int, size: int | None) -> Iterator[Split | AttendedSplit]:
+    def blocks(first: int, size: int | None) -> Iterator[Examples]:
         size = size or block_size(numbers, most=None)
         with open_hdf5(file.path) as arrays:
             for start in range(first, examples, size):
                 block = read_split(arrays, name, slice(start, start + size))
-                check_split(block, name, start)
+                check_examples(block, name, start)
                 yield block
 
-    return BlockSource(blocks, lambda: f"{name} {file.digest}")
+    return StreamedExamples(blocks, labels, examples, lambda: (f"{name} {file.digest}",))

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from pydantic import model_validator
 
 from sampler.data.drawn_task import DrawnTask, LogitWeights
-from sampler.data.heads_of_task import RawExamples
+from sampler.data.examples import StreamedExamples
 from sampler.errors import InputError
 from sampler.settings.task_sections import Attention
 from sampler.settings.types import Several
@@ -44,9 +44,9 @@ class AssociativeRecall(DrawnTask):
             raise InputError("task.keys", self.keys, remedy)
         return self
 
-    def draw(self, examples: int, of: Stream) -> RawExamples:
+    def draw(self, examples: int, of: Stream) -> StreamedExamples:
         tokens, labels = draw_questions(self, examples, stream(self.seed, of))
-        return RawExamples.of(tokens.__getitem__, labels, tokens)
+        return StreamedExamples.of(tokens.__getitem__, labels, tokens)
 
     def logit_weights(self, attention: Attention, tokens: int, channels: int) -> LogitWeights:
         return {"match": lambda: np.diag([*np.ones(self.keys), 0.0])}

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from sampler.attention.padding import refuse_attended_padding, within
-from sampler.data.split import AnySplit, AttendedSplit, Split, StreamedSplit
+from sampler.data.examples import AnyExamples, Examples, StreamedExamples
 from sampler.errors import InputError, Verbatim
 
 # Weights in bfloat16, of eight digits, sum to 1 up to so much, and somewhat less exact ones too.
@@ -23,35 +23,35 @@ LARGEST = math.sqrt(np.finfo(np.float64).max)
 NamedArray = tuple[str, Any, tuple[str, ...]]
 
 
-def check_split(split: AnySplit, name: str, first: int = 0) -> None:
+def check_examples(split: AnyExamples, name: str, first: int = 0) -> None:
     """Raise InputError unless the arrays of a split are finite and fit together.
 
     Of a streamed split these are its labels: its blocks are checked as they come, and `first` is
     the number of the first example of such a block.
     """
     sizes: dict[str, int] = {}
-    if isinstance(split, StreamedSplit):
+    if isinstance(split, StreamedExamples):
         sizes["example"] = split.examples
-    elif isinstance(split, AttendedSplit):
+    elif split.path_heads is not None:
         if min(split.heads, default=0) < 1:
             raise InputError("heads", list(split.heads), "give at least one head for each layer")
         sizes["path"] = math.prod(split.heads)
     for field, array, axes in named_arrays(split, name):
         check_array(field, array, axes, sizes, first)
     refuse_overflow(split, name)
-    if isinstance(split, Split) and split.lengths is not None:
+    if isinstance(split, Examples) and split.lengths is not None:
         check_padding(split, name, first)
 
 
-def named_arrays(split: AnySplit, name: str) -> Iterator[NamedArray]:
+def named_arrays(split: AnyExamples, name: str) -> Iterator[NamedArray]:
     """Yield the arrays of a split that are held, under their names in a file."""
-    if isinstance(split, AttendedSplit):
-        yield f"attended_{name}", split.attended, ("example", "path", "channel")
-    elif isinstance(split, Split):
-        yield f"inputs_{name}", split.inputs, ("example", "token", "channel")
+    is_held = isinstance(split, Examples)
+    if is_held:
+        what, axis = ("inputs", "token") if split.path_heads is None else ("attended", "path")
+        yield f"{what}_{name}", split.inputs, ("example", axis, "channel")
     if split.labels is not None or name != "test":
         yield f"labels_{name}", split.labels, ("example", "output")
-    if isinstance(split, Split):
+    if is_held:
         for layer, matrices in enumerate(split.attention, start=1):
             axes = ("example", f"head of layer {layer}", "token", "token")
             yield f"attention_{name}_{layer}", matrices, axes
@@ -90,13 +90,11 @@ def largest(array: np.ndarray) -> float:
     return float(max(array.max(), -array.min()))
 
 
-def largest_attended(split: Split | AttendedSplit) -> float:
+def largest_attended(split: Examples) -> float:
     """A bound of what is read at the end of every path: inputs times column sums of |Ω|.
 
     Infinite where it overflows; that of the inputs themselves, where attention makes them smaller.
     """
-    if isinstance(split, AttendedSplit):
-        return largest(split.attended)
     size = largest(split.inputs)
     with np.errstate(over="ignore"):
         for matrices in split.attention:
@@ -105,13 +103,13 @@ def largest_attended(split: Split | AttendedSplit) -> float:
     return size
 
 
-def refuse_overflow(split: AnySplit, name: str) -> None:
+def refuse_overflow(split: AnyExamples, name: str) -> None:
     """Raise InputError where squares of what heads attend to, or of labels, overflow in a sum."""
     sizes = []
-    if isinstance(split, Split | AttendedSplit):
-        data = split.arrays[0]
-        field = "attended" if isinstance(split, AttendedSplit) else "inputs"
-        sizes.append((f"{field}_{name}", largest(data), largest_attended(split), data.size))
+    if isinstance(split, Examples):
+        field = "inputs" if split.path_heads is None else "attended"
+        of_inputs = largest(split.inputs), largest_attended(split), split.inputs.size
+        sizes.append((f"{field}_{name}", *of_inputs))
     if split.labels is not None:
         size = largest(split.labels)
         sizes.append((f"labels_{name}", size, size, split.labels.size))
@@ -123,7 +121,7 @@ def refuse_overflow(split: AnySplit, name: str) -> None:
             raise InputError(field, Verbatim(f"(numbers up to {value:.2g})"), remedy)
 
 
-def check_padding(split: Split, name: str, first: int) -> None:
+def check_padding(split: Examples, name: str, first: int) -> None:
     """Raise InputError unless lengths fit the tokens, and no token attends to padding."""
     lengths = split.lengths
     outside = np.flatnonzero((lengths < 1) | (lengths > split.tokens))
@@ -136,7 +134,7 @@ def check_padding(split: Split, name: str, first: int) -> None:
         refuse_attended_padding(f"attention_{name}_{layer}", matrices, real, first)
 
 
-def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:
+def check_agreement(train: AnyExamples, other: AnyExamples, name: str) -> None:
     """Raise InputError unless another split describes the same network and labels as training."""
     data = "attended" if train.tokens is None else "inputs"
     layouts = ["attended inputs" if split.tokens is None else "tokens" for split in (train, other)]
@@ -160,7 +158,7 @@ def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:
 
 
 def data_doubts(
-    splits: Mapping[str, Split], labels: Float[np.ndarray, "example output"]
+    splits: Mapping[str, Examples], labels: Float[np.ndarray, "example output"]
 ) -> tuple[str, ...]:
     """Attention that looks transposed, and labels of one output that are 0 and 1."""
     transposed = []

@@ -12,7 +12,7 @@ import numpy as np
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import Finite
 from sampler.data.drawn_task import DrawnHeads, DrawnTask
-from sampler.data.heads_of_task import RawExamples
+from sampler.data.examples import StreamedExamples
 from sampler.data.labelled_inputs import scaled_one_hot
 from sampler.settings.task_sections import LEARNED, Attention
 from sampler.settings.types import Several
@@ -40,11 +40,11 @@ class Copy(DrawnTask):
     copied_logit: Finite = 4.0
     """Logit of the token before the last in copy heads; those of all others are 0."""
 
-    def draw(self, examples: int, of: Stream) -> RawExamples:
+    def draw(self, examples: int, of: Stream) -> StreamedExamples:
         generator = stream(self.seed, of)
         symbols = generator.integers(self.symbols, size=(examples, self.tokens))
         labels = scaled_one_hot(symbols[:, COPIED], self.symbols)
-        return RawExamples.of(
+        return StreamedExamples.of(
             lambda part: scaled_one_hot(symbols[part], self.symbols), labels, symbols
         )
 

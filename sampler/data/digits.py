@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.data.drawn_task import DrawnTask, LogitWeights, RawSplits
-from sampler.data.heads_of_task import RawExamples
+from sampler.data.drawn_task import DrawnSplits, DrawnTask, LogitWeights
+from sampler.data.examples import StreamedExamples
 from sampler.data.image_files import IMAGES, read_images_and_labels, resize
 from sampler.data.labelled_inputs import centred_one_hot
 from sampler.errors import InputError
@@ -63,7 +63,7 @@ class ImageTask(DrawnTask):
             "near": lambda: distance_weights(side, self.patch),
         }
 
-    def splits(self, attention: Attention) -> RawSplits:
+    def splits(self, attention: Attention) -> DrawnSplits:
         """Cut the images into patches.
 
         Raises InputError if the images do not suffice for the splits.
@@ -71,9 +71,9 @@ class ImageTask(DrawnTask):
         images, labels = self.read()
         self.refuse_shared(len(images))
 
-        def examples(drawings: np.ndarray) -> RawExamples | None:
+        def examples(drawings: np.ndarray) -> StreamedExamples | None:
             chosen = images[drawings]
-            return RawExamples.of(
+            return StreamedExamples.of(
                 lambda part: patches_with_positions(chosen[part], self.patch),
                 labels[drawings],
                 chosen,

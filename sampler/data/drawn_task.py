@@ -12,13 +12,8 @@ import numpy as np
 
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.logits import head_matrices
-from sampler.data.heads_of_task import (
-    RawExamples,
-    attended_split,
-    chosen_variants,
-    learned_heads,
-    name_heads,
-)
+from sampler.data.examples import StreamedExamples
+from sampler.data.heads_of_task import chosen_variants, learned_heads, name_heads
 from sampler.data.task import PathNames, Task
 from sampler.settings.task_sections import LEARNED, UNIFORM, Attention, TaskSettings
 from sampler.settings.types import Seed, Several, ValidationCount
@@ -26,8 +21,8 @@ from sampler.streams import Stream, stream
 
 # W/β [channel, channel] of a kind of heads, for logits x_sᵀ W x_t.
 LogitWeights = Mapping[str, Callable[[], np.ndarray]]
-# Training, test and validation examples.
-RawSplits = tuple[RawExamples, RawExamples, RawExamples | None]
+# Training, test and validation examples, before heads attend to them.
+DrawnSplits = tuple[StreamedExamples, StreamedExamples, StreamedExamples | None]
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class DrawnHeads:
 class TaskOfHeads(TaskSettings):
     """Settings of a task whose heads are chosen by kind and drawn, with a field `head_seed`."""
 
-    def splits(self, attention: Attention) -> RawSplits:
+    def splits(self, attention: Attention) -> DrawnSplits:
         """Training, test and validation examples; InputError where they cannot be had."""
         raise NotImplementedError
 
@@ -93,7 +88,7 @@ class TaskOfHeads(TaskSettings):
         """
         attention = (attention or Attention()).filled_in(self.attention_defaults)
         splits = self.splits(attention)
-        _, tokens, channels = next(splits[0].blocks(0, 1)).shape
+        _, tokens, channels = splits[0].shape
         heads = self.heads(attention, tokens, channels)
         variants = chosen_variants(attention, tokens)
         layers = []
@@ -114,7 +109,7 @@ class TaskOfHeads(TaskSettings):
 
         weights = tuple(array for of_layer in layers for array in of_layer)
         return Task.of(
-            *(attended_split(raw, attend, variants, weights) for raw in splits),
+            *(split and split.with_attention(attend, repr(variants), *weights) for split in splits),
             name_heads(attention),
             named_paths=heads.named_paths,
             learned=learned_heads(attention, variants, channels, heads.random),
@@ -135,11 +130,11 @@ class DrawnTask(TaskOfHeads):
     head_seed: Seed = 0
     """Seed of the heads."""
 
-    def draw(self, examples: int, of: Stream) -> RawExamples:
+    def draw(self, examples: int, of: Stream) -> StreamedExamples:
         """So many examples, their random numbers from this stream of the seed."""
         raise NotImplementedError
 
-    def splits(self, attention: Attention) -> RawSplits:
+    def splits(self, attention: Attention) -> DrawnSplits:
         """The examples of each split, from a random stream of its own."""
         sizes = (
             (self.examples_train, Stream.TRAIN),

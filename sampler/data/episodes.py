@@ -20,7 +20,7 @@ CLASSES, UNKNOWN = 2, 2
 
 
 @dataclass(frozen=True)
-class Examples:
+class PickedExamples:
     """Examples that a network learns: numbers by which inputs are gathered, and their targets.
 
     places   of an episode the rows of its images in `Drawings.images`, [example, image], two
@@ -35,13 +35,15 @@ class Examples:
     def examples(self) -> int:
         return len(self.targets)
 
-    def part(self, start: int, end: int) -> "Examples":
-        return Examples(
+    def part(self, start: int, end: int) -> "PickedExamples":
+        return PickedExamples(
             tuple(numbers[start:end] for numbers in self.places), self.targets[start:end]
         )
 
 
-def draw_episodes(drawings: Drawings, examples: int, generator: np.random.Generator) -> Examples:
+def draw_episodes(
+    drawings: Drawings, examples: int, generator: np.random.Generator
+) -> PickedExamples:
     """Episodes of two different characters, each equally likely.
 
     Order and labels of the supports are fair coins, independent of each other, and so is which of
@@ -67,12 +69,12 @@ def make_episodes(
     query: Int[np.ndarray, " example"],
     label: Int[np.ndarray, " example"],
     asked: Int[np.ndarray, " example"],
-) -> Examples:
+) -> PickedExamples:
     """Episodes from drawings, the label of the first support, and the support asked for."""
     labels = np.stack([label, 1 - label, np.full_like(label, UNKNOWN)], axis=1)
     target = labels[np.arange(label.size), asked]
     images = np.concatenate([supports, query[:, None]], axis=1)
-    return Examples((images, labels), 2.0 * target - 1.0)
+    return PickedExamples((images, labels), 2.0 * target - 1.0)
 
 
 def normalised_patches(

@@ -1,13 +1,12 @@
-"""Heads of a task: of a trained transformer, or chosen among those that data come with.
+"""Heads that a recipe chooses for a task.
 
 A recipe names a kind for each head of each layer, and an attention variant. Heads whose kind is
 "learned" are sampled: their matrices are one draw of their prior, and uniform before it is made.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -16,14 +15,7 @@ from sampler.attention.layers import variants_by_head
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.padding import within
 from sampler.attention.variants import AttentionVariant, Softmax
-from sampler.data.split import (
-    AnySplit,
-    BlockSource,
-    Split,
-    block_size,
-    checksum_of,
-    held_or_streamed,
-)
+from sampler.data.examples import Examples
 from sampler.data.task import HeadNames, Task
 from sampler.errors import InputError, Verbatim
 from sampler.settings.task_sections import (
@@ -33,19 +25,10 @@ from sampler.settings.task_sections import (
     Attention,
     LearnedAttention,
 )
-from sampler.settings.training import TrainingTask
 from sampler.streams import Stream, stream
-from sampler.transformer.trained_transformer import (
-    TrainedTransformer,
-    frozen_attention,
-    read_model,
-    trained_network,
-)
 
 # The variant of every head, layer by layer.
 HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
-# Ω of every layer, from the inputs [example, token, channel].
-Attend = Callable[[np.ndarray], tuple[np.ndarray, ...]]
 
 
 # --- what the recipe says of heads
@@ -136,111 +119,6 @@ def refuse_without_derivatives(
                 raise InputError(field, variant.kind, f"{problem}; use another variant")
 
 
-# --- heads attend to examples
-
-
-@dataclass(frozen=True)
-class RawExamples:
-    """The examples of a split before any head attends to them.
-
-    blocks    yields their inputs [example, token, channel], from an example on, so many at a time
-    labels    [example, output]
-    origin    arrays that all inputs follow from
-    settings  text that they follow from, beside these
-    """
-
-    blocks: Callable[[int, int], Iterator[np.ndarray]]
-    labels: np.ndarray
-    origin: tuple[np.ndarray, ...]
-    settings: str = ""
-
-    @classmethod
-    def of(
-        cls, inputs_of: Callable[[slice], np.ndarray], labels: np.ndarray, *origin: np.ndarray
-    ) -> "RawExamples":
-        """Examples of which `inputs_of` makes the inputs of some."""
-
-        def blocks(first: int, size: int) -> Iterator[np.ndarray]:
-            for start in range(first, len(labels), size):
-                yield inputs_of(slice(start, start + size))
-
-        return cls(blocks, labels, origin)
-
-
-def attended_split(
-    raw: RawExamples | None,
-    attend: Attend,
-    variants: HeadVariants,
-    weights: tuple[np.ndarray, ...],
-) -> AnySplit | None:
-    """The split of examples that heads attend to; None for none.
-
-    attend    makes the matrices of every layer
-    variants  of the heads
-    weights   of the heads
-    """
-    if raw is None:
-        return None
-
-    def blocks(first: int, size: int | None) -> Iterator[Split]:
-        if size is None:
-            size = block_size(sum(array.size for array in next(blocks(0, 1)).arrays))
-        for inputs in raw.blocks(first, size):
-            end = first + len(inputs)
-            yield Split(inputs, raw.labels[first:end], attend(inputs))
-            first = end
-
-    def identity() -> str:
-        return checksum_of(raw.settings + repr(variants), *raw.origin, *weights)
-
-    return held_or_streamed(BlockSource(blocks, identity), raw.labels)
-
-
-# --- heads of a trained transformer
-
-
-def read_model_of(directory: str, section: type[TrainingTask]) -> TrainedTransformer:
-    """Read a model that was trained on data of this section."""
-    model = read_model(Path(directory))
-    if not isinstance(model.recipe.task, section):
-        remedy = f"was trained on {model.recipe.task.of_training}, not on {section.of_training}"
-        raise InputError("task.model", Path(directory), remedy)
-    return model
-
-
-def refuse_other_data(directory: str, model: TrainedTransformer, checksum: str) -> None:
-    """Raise InputError unless the data are those that the model was trained on."""
-    if checksum != model.data:
-        remedy = f"was trained on other {model.recipe.task.of_training}; restore those, or set "
-        raise InputError("task.model", Path(directory), remedy + "task.folder")
-
-
-def task_of_model(
-    model: TrainedTransformer,
-    splits: Sequence[RawExamples | None],
-    attention: Attention | None,
-    random_heads: int = 0,
-) -> Task:
-    """Make the task of training, test and validation examples to which a trained model attends.
-
-    attention     heads in the place of the model's
-    random_heads  further ones of the model in each layer, which have no trained values
-    """
-    variants, parameters = model.recipe.training.variants, model.parameters
-
-    def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        return frozen_attention(parameters, inputs, variants)
-
-    weights = tuple(parameters.values())
-    further = [f"r{head}" for head in range(random_heads)]
-    task = Task.of(
-        *(attended_split(raw, attend, variants, weights) for raw in splits),
-        [[*map(str, range(count)), *further] for count in model.recipe.training.heads],
-        trained=None if random_heads else trained_network(model),
-    )
-    return with_chosen_heads(task, attention)
-
-
 # --- heads chosen for data that come with heads
 
 
@@ -254,7 +132,7 @@ def with_chosen_heads(task: Task, attention: Attention | None) -> Task:
         return task
     heads = head_numbers(task, attention)
     for name, split in task.named_splits.items():
-        if not isinstance(split, Split):
+        if not split.holds_tokens:
             remedy = "heads are chosen for tokens that are held; use fewer examples, or tokens in "
             remedy += "the place of attended inputs"
             size = Verbatim(f"{split.examples:,} examples")
@@ -289,7 +167,7 @@ def head_numbers(task: Task, attention: Attention) -> tuple[tuple[int | None, ..
     return tuple(layers)
 
 
-def with_heads(split: Split, heads: Sequence[Sequence[int | None]]) -> Split:
+def with_heads(split: Examples, heads: Sequence[Sequence[int | None]]) -> Examples:
     """The split with the matrices of these heads of its own; None is a uniform one."""
     uniform = uniform_attention(split)
     layers = []
@@ -299,7 +177,7 @@ def with_heads(split: Split, heads: Sequence[Sequence[int | None]]) -> Split:
     return replace(split, attention=tuple(layers))
 
 
-def uniform_attention(split: Split) -> Float[np.ndarray, "example key query"]:
+def uniform_attention(split: Examples) -> Float[np.ndarray, "example key query"]:
     """Equal weights of all tokens of a sequence, and none of its padding."""
     examples, tokens, _ = split.inputs.shape
     lengths = np.full(examples, tokens) if split.lengths is None else split.lengths
@@ -320,7 +198,7 @@ def with_prior_draw(task: Task, attention: Attention, brought: bool, seed: int) 
     if learned is None or learned.stream or not (brought or has_form):
         return task
 
-    def with_draw(split: Split) -> Split:
+    def with_draw(split: Examples) -> Examples:
         layers = []
         for layer, of_layer in enumerate(learned.learned):
             matrices = split.attention[layer]

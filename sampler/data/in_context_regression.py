@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from sampler.attention.variants import FirstOrder
 from sampler.data.drawn_task import DrawnTask, LogitWeights
-from sampler.data.heads_of_task import RawExamples
+from sampler.data.examples import StreamedExamples
 from sampler.settings.task_sections import Attention
 from sampler.settings.types import Count, NotNegative
 from sampler.streams import Stream, stream
@@ -48,9 +48,9 @@ class InContextRegression(DrawnTask):
     noise: NotNegative = 0.0
     """Standard deviation of the noise of y in the pairs; labels have none."""
 
-    def draw(self, examples: int, of: Stream) -> RawExamples:
+    def draw(self, examples: int, of: Stream) -> StreamedExamples:
         tokens, labels = draw_lines(self, examples, stream(self.seed, of))
-        return RawExamples.of(tokens.__getitem__, labels, tokens)
+        return StreamedExamples.of(tokens.__getitem__, labels, tokens)
 
     def logit_weights(self, attention: Attention, tokens: int, channels: int) -> LogitWeights:
         return {"gradient_step": lambda: np.diag([*np.ones(self.features), 0.0])}

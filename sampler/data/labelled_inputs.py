@@ -1,4 +1,4 @@
-"""Labelled inputs: tokens with their positions, numbers of classes, and labels as numbers."""
+"""Examples of several classes: tokens with their positions, and labels that tell the classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from sampler.data.split import checksum_of
+from sampler.data.examples import Examples, checksum_of
 
 
 def with_positions(features: np.ndarray) -> np.ndarray:
@@ -18,22 +18,6 @@ def with_positions(features: np.ndarray) -> np.ndarray:
     inputs[:, 1:, :channels] = features
     inputs[:, :, channels:] = np.eye(tokens + 1)
     return inputs
-
-
-@dataclass(frozen=True)
-class LabelledInputs:
-    """Tokens of some examples, the class of each by its number, and what a network is to say."""
-
-    inputs: Float[np.ndarray, "example token channel"]
-    classes: Int[np.ndarray, " example"]
-    targets: Float[np.ndarray, " example *output"]
-
-    @property
-    def examples(self) -> int:
-        return len(self.classes)
-
-    def part(self, examples: slice | np.ndarray) -> "LabelledInputs":
-        return LabelledInputs(self.inputs[examples], self.classes[examples], self.targets[examples])
 
 
 @dataclass(frozen=True)
@@ -58,11 +42,11 @@ class LearningSizes:
 
 @dataclass(frozen=True)
 class LabelledSplits:
-    """The examples of each split, and the names of the classes."""
+    """The examples of each split, before heads attend to them, and the names of the classes."""
 
-    train: LabelledInputs
-    validation: LabelledInputs
-    test: LabelledInputs
+    train: Examples
+    validation: Examples
+    test: Examples
     names: tuple[str, ...]
 
     @property
@@ -82,7 +66,7 @@ class LabelledSplits:
     @cached_property
     def checksum(self) -> str:
         splits = self.train, self.validation, self.test
-        arrays = [array for split in splits for array in (split.inputs, split.targets)]
+        arrays = [array for split in splits for array in (split.inputs, targets_of(split.labels))]
         return checksum_of(repr(self.names), *arrays)
 
 
@@ -102,10 +86,20 @@ def scaled_one_hot(symbols: Any, count: int) -> Float[Any, " *axes {count}"]:
     return count**0.5 * (hot - 1.0 / count)
 
 
-def targets_of(
+def labels_of(
     classes: Int[np.ndarray, " example"], count: int
-) -> Float[np.ndarray, " example *output"]:
+) -> Float[np.ndarray, "example output"]:
     """Return +1 and −1 for two classes, which one output tells apart; an output each for more."""
     if count == 2:
-        return np.where(classes == 0, 1.0, -1.0)
+        return np.where(classes == 0, 1.0, -1.0)[:, None]
     return centred_one_hot(classes, range(count))
+
+
+def classes_of(labels: Float[np.ndarray, "example output"]) -> Int[np.ndarray, " example"]:
+    """Return the number of the class that labels tell."""
+    return (labels[:, 0] < 0).astype(int) if labels.shape[1] == 1 else labels.argmax(axis=1)
+
+
+def targets_of(labels: Float[np.ndarray, "example output"]) -> Float[np.ndarray, " example *_"]:
+    """What a network that is trained learns to say: labels of one output without its axis."""
+    return labels[:, 0] if labels.shape[1] == 1 else labels

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from sampler.data.examples import KeptHeads, measured_examples
 from sampler.data.heads_of_task import with_prior_draw
-from sampler.data.split import KeptHeads, Split, measured_examples
 from sampler.data.task import Task, refuse_too_many_paths
 from sampler.errors import InputError, Verbatim
 from sampler.settings.network_sections import Network
@@ -84,7 +84,7 @@ def check_network_fits(network: Network, task: Task) -> None:
 def check_learned_fits(task: Task) -> None:
     """Raise InputError unless all examples have tokens that are held, as many in each."""
     for name, split in task.named_splits.items():
-        if not isinstance(split, Split) or split.lengths is not None:
+        if not split.holds_tokens or split.lengths is not None:
             remedy = "learned heads attend to all tokens of all examples in every gradient; use "
             remedy += "fewer examples, and sequences of one length without padding"
             size = Verbatim(f"{split.examples:,} examples")

@@ -11,7 +11,7 @@ import numpy as np
 
 from sampler.attention.learned import LearnedHeads
 from sampler.data.drawn_task import DrawnHeads, DrawnTask
-from sampler.data.heads_of_task import RawExamples
+from sampler.data.examples import StreamedExamples
 from sampler.data.labelled_inputs import with_positions
 from sampler.settings.task_sections import LEARNED, Attention
 from sampler.settings.types import Count, Even, NotNegative, Probability
@@ -62,7 +62,7 @@ class MarkovChain(DrawnTask):
         random = LearnedHeads("full", scale, (), ())
         return DrawnHeads(weights_of, random, NAMED_PATHS)
 
-    def draw(self, examples: int, of: Stream) -> RawExamples:
+    def draw(self, examples: int, of: Stream) -> StreamedExamples:
         """Sequences, first class + then class −, as evenly as possible, at once or in blocks."""
         is_positive = np.arange(examples) < (examples + 1) // 2
 
@@ -78,7 +78,8 @@ class MarkovChain(DrawnTask):
                 yield with_positions(draw_features(states[start : start + size], self, generator))
 
         labels = np.where(is_positive, 1.0, -1.0)[:, None]
-        return RawExamples(blocks, labels, (), f"{of.first} {self.model_dump_json()}")
+        text = f"{of.first} {self.model_dump_json()}"
+        return StreamedExamples.of_blocks(blocks, labels, text)
 
 
 def state_difference(features: int) -> np.ndarray:

@@ -1,119 +1,52 @@
 """One-shot classification of images with the attention of a trained transformer."""
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
+from sampler.data.characters import (
+    CharacterSplits,
+    OneShotImages,
+    check_drawings,
+    read_drawings,
+    refuse_shared_drawings,
+    source_of,
+    split_characters,
+)
 from sampler.data.episodes import (
-    GRID,
-    IMAGES,
-    PATCH,
-    PATCHES,
     TOKENS,
-    Examples,
+    PickedExamples,
     draw_episodes,
     episode_inputs,
     normalised_patches,
     position_table,
 )
-from sampler.data.heads_of_task import (
-    RawExamples,
-    read_model_of,
-    refuse_other_data,
-    task_of_model,
-)
-from sampler.data.image_files import (
-    SIDE,
-    Drawings,
-    download_omniglot,
-    read_labelled_images,
-    read_omniglot,
-    resize,
-    select_characters,
-    sort_drawings,
-    with_rotations,
-)
-from sampler.data.labelled_inputs import LearningSizes
+from sampler.data.examples import StreamedExamples
+from sampler.data.heads_of_task import with_chosen_heads
+from sampler.data.image_files import Drawings
 from sampler.data.task import Task
-from sampler.errors import ABSENT, InputError
+from sampler.errors import InputError
 from sampler.settings.task_sections import Attention, TaskSettings
-from sampler.settings.training import Training, TrainingTask
 from sampler.settings.types import (
-    IMAGE_FILES,
     CountFromZero,
     FilePath,
-    Fraction,
     ImagesOrName,
     Seed,
     Several,
-    Switch,
-    Text,
     ValidationCount,
 )
 from sampler.streams import Stream, stream
-from sampler.transformer.trained_transformer import TrainedTransformer, draw_parameters
-
-# An episode takes two characters, and two drawings of the one that is asked for.
-FEWEST_CHARACTERS, FEWEST_DRAWINGS = 2, 2
-
-
-def source_of(images: str, names: tuple[str, ...]) -> str:
-    """Accept a name of images, or the path of a file of images. Raises ValueError for others."""
-    if images in names or images.endswith(IMAGE_FILES):
-        return images
-    known, endings = ", ".join(f'"{name}"' for name in names), ", ".join(IMAGE_FILES)
-    raise ValueError(f"use {known}, or the path of a file that ends in {endings}")
-
-
-class OneShotImages(TrainingTask):
-    """One-shot image classification: images, and which characters are for what."""
-
-    of_training: ClassVar = "images"
-    tokens: ClassVar = (TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
-
-    kind: Literal["one_shot"] = "one_shot"
-    images: ImagesOrName = "digits"
-    """The images: "digits", which come with scikit-learn, "omniglot", of all its zip files in
-    `folder`, or the path of an .npz file or of the images of MNIST or Fashion-MNIST."""
-    folder: FilePath | None = None
-    """Folder of Omniglot's files."""
-    download: Switch = False
-    """Fetch the two small sets of Omniglot where they are missing."""
-    characters_train: tuple[Text, ...] = ()
-    """Characters, or whole alphabets, to train on; by default all others."""
-    characters_validation: tuple[Text, ...] = ()
-    """Characters, or whole alphabets, to validate on; by default a fraction of all, by chance."""
-    characters_test: tuple[Text, ...] = ()
-    """Characters, or whole alphabets, to test on; by default a fraction of all, by chance."""
-    fraction_validation: Fraction = 0.15
-    """Fraction of the characters to validate on, where none are named."""
-    fraction_test: Fraction = 0.3
-    """Fraction of the characters to test on, where none are named."""
-    rotations: Switch = True
-    """Whether every training character counts four times, upright and rotated."""
-    channels: Annotated[int, Field(strict=True, ge=1, le=3)] = 1
-    """Equal copies of the grey values."""
-    seed: Seed = 0
-    """Seed of the split of the characters."""
-
-    @field_validator("images")
-    @classmethod
-    def is_a_source(cls, images):
-        return source_of(images, ("digits", "omniglot"))
-
-    @property
-    def token_channels(self) -> int:
-        """D, the channels of a token: the pixels of a patch, in every colour."""
-        return self.channels * PATCH**2
-
-    def read(self, training: Training) -> "CharacterSplits":
-        return split_characters(read_drawings(self), self)
+from sampler.transformer.trained_transformer import (
+    TrainedTransformer,
+    draw_parameters,
+    frozen_attention,
+    read_model,
+    trained_network,
+)
 
 
 class OneShot(TaskSettings):
@@ -156,15 +89,15 @@ class OneShot(TaskSettings):
         The inputs are the trained network's, the attention matrices those of its W_Q and W_K.
         Raises InputError where model or images cannot be used, or the images are not the model's.
         """
-        model = read_model_of(self.model, OneShotImages)
+        model = read_image_model(self.model)
         images = model.recipe.task
         model = with_random_heads(model, self.random_heads, self.seed)
         if self.folder is not None:
             images = images.model_copy(update={"folder": self.folder})
         splits = split_characters(read_drawings(images), images)
-        refuse_other_data(self.model, model, splits.checksum)
+        refuse_other_images(self.model, model, splits.checksum)
 
-        def draw(drawings: Drawings, examples: int, of: Stream) -> RawExamples:
+        def draw(drawings: Drawings, examples: int, of: Stream) -> StreamedExamples:
             episodes = draw_episodes(drawings, examples, stream(self.seed, of))
             return tokens_of_episodes(model, drawings, episodes)
 
@@ -176,7 +109,8 @@ class OneShot(TaskSettings):
             if validation
             else None,
         )
-        return task_of_model(model, examples, attention, self.random_heads)
+        task = attended_by(model, examples, self.random_heads)
+        return with_chosen_heads(task, attention)
 
 
 def with_random_heads(model: TrainedTransformer, count: int, seed: int) -> TrainedTransformer:
@@ -203,8 +137,8 @@ def tested_drawings(settings: OneShot, splits: "CharacterSplits") -> Drawings:
 
 
 def tokens_of_episodes(
-    model: TrainedTransformer, drawings: Drawings, episodes: Examples
-) -> RawExamples:
+    model: TrainedTransformer, drawings: Drawings, episodes: PickedExamples
+) -> StreamedExamples:
     """Inputs of a trained model and targets of episodes, float64."""
     # Only what the episodes show: patches of all drawings would take gigabytes.
     images, labels = episodes.places
@@ -218,138 +152,46 @@ def tokens_of_episodes(
         return episode_inputs(patches, positions, embedding, places[part], labels[part])
 
     origin = patches, places, labels, embedding
-    return RawExamples.of(inputs_of, episodes.targets[:, None], *origin)
+    return StreamedExamples.of(inputs_of, episodes.targets[:, None], *origin)
 
 
-# --- drawings
+# --- the trained model
 
 
-@dataclass(frozen=True)
-class CharacterSplits:
-    """The drawings of each split, of which tokens have so many channels."""
-
-    train: Drawings
-    validation: Drawings
-    test: Drawings
-    channels: int
-
-    @property
-    def sizes(self) -> LearningSizes:
-        splits = {"training": self.train, "validation": self.validation, "test": self.test}
-        described = [
-            (f"{name}: characters, drawings", f"{part.characters}, {len(part.images)}")
-            for name, part in splits.items()
-        ]
-        numbers = len(self.train.images) * PATCHES * self.channels, "patches of training"
-        return LearningSizes(described, None, TOKENS, self.channels, None, numbers)
-
-    @cached_property
-    def checksum(self) -> str:
-        """SHA-256 of every image, in their order."""
-        checksum = hashlib.sha256()
-        for drawings in (self.train, self.validation, self.test):
-            checksum.update(repr((drawings.images.shape, drawings.counts.tolist())).encode())
-            checksum.update(np.ascontiguousarray(drawings.images).data)
-        return checksum.hexdigest()
+def read_image_model(directory: str) -> TrainedTransformer:
+    """Read a model that was trained on images; InputError for one of other data."""
+    model = read_model(Path(directory))
+    if not isinstance(model.recipe.task, OneShotImages):
+        remedy = f"was trained on {model.recipe.task.of_training}, not on images"
+        raise InputError("task.model", Path(directory), remedy)
+    return model
 
 
-def split_characters(drawings: Drawings, settings: OneShotImages) -> CharacterSplits:
-    """Split by the names the settings list, and at random where they list none.
+def refuse_other_images(directory: str, model: TrainedTransformer, checksum: str) -> None:
+    """Raise InputError unless the images are those that the model was trained on."""
+    if checksum != model.data:
+        remedy = "was trained on other images; restore those, or set task.folder"
+        raise InputError("task.model", Path(directory), remedy)
 
-    With `rotations` every training character counts four times, the other splits stay upright.
-    Raises InputError for a name that is unknown or in two splits, and for too few characters or
-    drawings.
+
+def attended_by(
+    model: TrainedTransformer, splits: Sequence[StreamedExamples | None], random_heads: int
+) -> Task:
+    """The task of training, test and validation examples to which a trained model attends.
+
+    random_heads  further heads of the model in each layer, which have no trained values
     """
-    check_drawings(drawings)
-    chosen: dict[str, list[int]] = {}
-    for split in ("train", "validation", "test"):
-        key = f"characters_{split}"
-        listed = getattr(settings, key)
-        chosen[split] = listed_characters(drawings, listed, key) if listed else []
-    every = [character for characters in chosen.values() for character in characters]
-    twice = sorted({drawings.names[c] for c in every if every.count(c) > 1})
-    if twice:
-        remedy = "these are listed for two of train, validation and test; a character has one split"
-        raise InputError("task.characters_test", twice, remedy)
-    free = [c for c in range(drawings.characters) if c not in every]
-    order = stream(settings.seed, Stream.CHARACTERS).permutation(len(free))
-    free = [free[place] for place in order]
-    for split in ("test", "validation", "train"):
-        if chosen[split]:
-            continue
-        count = len(free)
-        if split != "train":
-            fraction = getattr(settings, f"fraction_{split}")
-            count = max(FEWEST_CHARACTERS, round(fraction * drawings.characters))
-        chosen[split], free = sorted(free[:count]), free[count:]
-        refuse_too_few(drawings, chosen[split], f"characters_{split}")
-    train, validation, test = (
-        select_characters(drawings, chosen[split]) for split in ("train", "validation", "test")
+    variants, parameters = model.recipe.training.variants, model.parameters
+
+    def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return frozen_attention(parameters, inputs, variants)
+
+    further = [f"r{head}" for head in range(random_heads)]
+    return Task.of(
+        *(
+            split and split.with_attention(attend, repr(variants), *parameters.values())
+            for split in splits
+        ),
+        [[*map(str, range(count)), *further] for count in model.recipe.training.heads],
+        trained=None if random_heads else trained_network(model),
     )
-    train = with_rotations(train) if settings.rotations else train
-    return CharacterSplits(train, validation, test, settings.token_channels)
-
-
-def listed_characters(drawings: Drawings, listed: Sequence[str], key: str) -> list[int]:
-    """Positions of the characters that a setting lists, themselves or by their groups.
-
-    Raises InputError if one is unknown, or all are too few.
-    """
-    chosen = set()
-    for wanted in listed:
-        matches = [
-            c for c, name in enumerate(drawings.names) if f"{name}/".startswith(f"{wanted}/")
-        ]
-        if not matches:
-            groups = sorted({name.split("/")[0] for name in drawings.names})
-            raise InputError(f"task.{key}", wanted, f"is not among {', '.join(groups)}")
-        chosen.update(matches)
-    refuse_too_few(drawings, sorted(chosen), key)
-    return sorted(chosen)
-
-
-def refuse_too_few(drawings: Drawings, chosen: Sequence[int], key: str) -> None:
-    """Raise InputError if these characters do not make an episode."""
-    if len(chosen) < FEWEST_CHARACTERS:
-        remedy = f"needs at least {FEWEST_CHARACTERS} of the {drawings.characters} characters; "
-        remedy += "name more, or change the fractions"
-        raise InputError(f"task.{key}", [drawings.names[c] for c in chosen], remedy)
-
-
-def check_drawings(drawings: Drawings) -> None:
-    """Raise InputError if a character has too few drawings for an episode."""
-    fewest = int(np.argmin(drawings.counts))
-    if drawings.counts[fewest] < FEWEST_DRAWINGS:
-        remedy = f"give each character at least {FEWEST_DRAWINGS} drawings, or leave it out"
-        raise InputError("task.images", drawings.names[fewest], remedy)
-
-
-def refuse_shared_drawings(drawings: Drawings, other: Drawings, source: str) -> None:
-    """Raise InputError if the same drawing is in those of training and in others, to the pixel."""
-
-    def prints(drawings: Drawings) -> set[bytes]:
-        return {np.ascontiguousarray(image).tobytes() for image in drawings.images}
-
-    shared = len(prints(drawings) & prints(other))
-    if shared:
-        remedy = f"{shared} of its drawings are among those of training; use other ones"
-        raise InputError("task.test", source, remedy)
-
-
-def read_drawings(settings: OneShotImages) -> Drawings:
-    """The drawings a recipe asks for. Raises InputError where they cannot be had."""
-    if settings.images == "digits":
-        from sklearn.datasets import load_digits  # only here: it takes a second
-
-        digits = load_digits()
-        images = resize(digits.images / 16.0, SIDE)
-        return sort_drawings(images, [str(digit) for digit in digits.target])
-    if settings.images != "omniglot":
-        return read_labelled_images(Path(settings.images))
-    if settings.folder is None:
-        remedy = "name the folder of Omniglot's zip files, or one to fetch them to"
-        raise InputError("task.folder", ABSENT, remedy)
-    folder = Path(settings.folder)
-    if settings.download:
-        download_omniglot(folder)
-    return read_omniglot(folder)

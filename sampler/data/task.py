@@ -21,8 +21,8 @@ from jaxtyping import Float
 
 from sampler.attention.layers import paired
 from sampler.attention.learned import LearnedHeads
-from sampler.data.checks import check_agreement, check_split, data_doubts, largest_attended
-from sampler.data.split import AnySplit, Split, StreamedSplit
+from sampler.data.checks import check_agreement, check_examples, data_doubts, largest_attended
+from sampler.data.examples import AnyExamples
 from sampler.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ class Task:
     origin             where data come from, line by line
     """
 
-    train: AnySplit
-    test: AnySplit
+    train: AnyExamples
+    test: AnyExamples
     attention_names: HeadNames
-    validation: AnySplit | None = None
+    validation: AnyExamples | None = None
     named_paths: PathNames = field(default_factory=dict)
     trained: "TrainedValues | None" = None
     hypernetworks: tuple[bool, ...] | None = None
@@ -110,9 +110,9 @@ class Task:
     @classmethod
     def of(
         cls,
-        train: AnySplit,
-        test: AnySplit,
-        validation: AnySplit | None = None,
+        train: AnyExamples,
+        test: AnyExamples,
+        validation: AnyExamples | None = None,
         names: Sequence[Sequence[str]] | None = None,
         **others: Any,
     ) -> "Task":
@@ -121,10 +121,10 @@ class Task:
         names   of the heads of each layer; by default their numbers
         others  further fields
         """
-        check_split(train, "train")
+        check_examples(train, "train")
         for name, split in (("test", test), ("validation", validation)):
             if split is not None:
-                check_split(split, name)
+                check_examples(split, name)
                 check_agreement(train, split, name)
         if names is None:
             names = [map(str, range(count)) for count in train.heads]
@@ -180,13 +180,13 @@ class Task:
         return self.train.channels
 
     @property
-    def named_splits(self) -> dict[str, AnySplit]:
+    def named_splits(self) -> dict[str, AnyExamples]:
         """Training, test and, where there is one, validation split, by name."""
         named = {"train": self.train, "test": self.test, "validation": self.validation}
         return {name: split for name, split in named.items() if split is not None}
 
     @property
-    def splits(self) -> tuple[AnySplit, ...]:
+    def splits(self) -> tuple[AnyExamples, ...]:
         """Training, test and, where there is one, validation split."""
         return tuple(self.named_splits.values())
 
@@ -196,12 +196,8 @@ class Task:
 
         Of examples that are not held the first ones are looked at.
         """
-        first = {
-            name: next(iter(split.blocks())) if isinstance(split, StreamedSplit) else split
-            for name, split in self.named_splits.items()
-        }
-        with_tokens = {name: split for name, split in first.items() if isinstance(split, Split)}
-        return data_doubts(with_tokens, self.train.labels)
+        first = {name: split.first_block for name, split in self.named_splits.items()}
+        return data_doubts(first, self.train.labels)
 
     @cached_property
     def largest(self) -> dict[str, float]:
@@ -210,10 +206,7 @@ class Task:
         Of examples that are not held the first ones are looked at.
         """
         return {
-            name: largest_attended(
-                next(iter(split.blocks())) if isinstance(split, StreamedSplit) else split
-            )
-            for name, split in self.named_splits.items()
+            name: largest_attended(split.first_block) for name, split in self.named_splits.items()
         }
 
     @property

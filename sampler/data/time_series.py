@@ -24,9 +24,9 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 
-from sampler.data.drawn_task import DrawnTask, LogitWeights, RawSplits, TaskOfHeads
-from sampler.data.heads_of_task import RawExamples
-from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of, with_positions
+from sampler.data.drawn_task import DrawnSplits, DrawnTask, LogitWeights, TaskOfHeads
+from sampler.data.examples import Examples, StreamedExamples
+from sampler.data.labelled_inputs import LabelledSplits, classes_of, labels_of, with_positions
 from sampler.errors import ABSENT, InputError
 from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task_sections import Attention, DataSettings, TaskSettings
@@ -106,7 +106,7 @@ class TimeSeries(AttendedSeries, DrawnTask):
         """Series of the archive where a folder is named, drawn ones otherwise."""
         return SeriesArchive if "folder" in settings else cls
 
-    def draw(self, examples: int, of: Stream) -> RawExamples:
+    def draw(self, examples: int, of: Stream) -> StreamedExamples:
         return series_examples(draw_series(self, examples, stream(self.seed, of)))
 
 
@@ -126,7 +126,7 @@ class SeriesArchive(SeriesFiles, AttendedSeries):
             raise ValueError("name two different classes")
         return classes
 
-    def splits(self, attention: Attention) -> RawSplits:
+    def splits(self, attention: Attention) -> DrawnSplits:
         """Read the series of two classes, averaged over `stride` steps.
 
         Raises InputError for a file that cannot be used, or where the classes to separate are open.
@@ -193,18 +193,16 @@ def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
     return weights
 
 
-def series_examples(series: LabelledInputs) -> RawExamples:
+def series_examples(series: Examples) -> StreamedExamples:
     """Examples of series, with BOS and positions."""
-    values, labels = series.inputs, series.targets[:, None]
-    return RawExamples.of(lambda part: with_positions(values[part]), labels, values)
+    values = series.inputs
+    return StreamedExamples.of(lambda part: with_positions(values[part]), series.labels, values)
 
 
-def draw_series(
-    settings: TimeSeries, examples: int, generator: np.random.Generator
-) -> LabelledInputs:
+def draw_series(settings: TimeSeries, examples: int, generator: np.random.Generator) -> Examples:
     """Draw series of both classes, first class + then class −, as evenly as `examples` allows."""
     classes = (np.arange(examples) >= (examples + 1) // 2).astype(int)
-    labels = targets_of(classes, 2)
+    labels = labels_of(classes, 2)
     lag, tokens = settings.lag, settings.tokens
     # E z_t z_{t+k} = cos(2π k/period) exp(−k phase_noise²/2), a lag longer than the series at
     # either end.
@@ -214,10 +212,10 @@ def draw_series(
     turned = np.cumsum(2 * np.pi / settings.period + phase_noise, axis=1)
     hidden = np.sqrt(2.0) * np.cos(start + np.pad(turned, ((0, 0), (1, 0))))
     now = hidden[:, lag : lag + tokens]
-    other = np.where(labels[:, None] > 0, hidden[:, :tokens], hidden[:, 2 * lag :])
+    other = np.where(labels > 0, hidden[:, :tokens], hidden[:, 2 * lag :])
     signal = np.repeat(np.stack([now, other], axis=-1), settings.channels // 2, axis=-1)
     values = signal + settings.noise * generator.standard_normal(signal.shape)
-    return LabelledInputs(values, classes, labels)
+    return Examples(values, labels)
 
 
 # --- series in files
@@ -259,7 +257,7 @@ def read_ts(path: Path) -> SeriesFile:
 
 def read_archive(
     settings: SeriesFiles,
-) -> tuple[LabelledInputs, LabelledInputs, tuple[str, ...]]:
+) -> tuple[Examples, Examples, tuple[str, ...]]:
     """Series of the classes to tell apart, for training and for the test, and names of the classes.
 
     Every channel has mean 0 and variance 1 on the training series; one that is constant but for
@@ -303,13 +301,13 @@ def channel_scales(
     return mean, np.where(constant, 1.0, values.std(axis=(0, 1)))
 
 
-def of_classes(file: SeriesFile, names: tuple[str, ...], stride: int) -> LabelledInputs:
+def of_classes(file: SeriesFile, names: tuple[str, ...], stride: int) -> Examples:
     """Select the series of these classes, averaged over neighbouring steps; number the classes."""
     places = {name: place for place, name in enumerate(names)}
     classes = np.array([places.get(label, -1) for label in file.labels])
     kept = classes >= 0
     values = averaged(file.values[kept], stride)
-    return LabelledInputs(values, classes[kept], targets_of(classes[kept], len(names)))
+    return Examples(values, labels_of(classes[kept], len(names)))
 
 
 def averaged(
@@ -328,7 +326,7 @@ def read_series_splits(settings: LabelledSeries) -> LabelledSplits:
     """Read the series of these files, split. Raises InputError where they cannot be used."""
     *series, names = read_archive(settings)
     whole, test = (replace(split, inputs=with_positions(split.inputs)) for split in series)
-    train, validation = split_by_class(settings, whole.classes, names)
+    train, validation = split_by_class(settings, classes_of(whole.labels), names)
     return LabelledSplits(whole.part(train), whole.part(validation), test, names)
 
 

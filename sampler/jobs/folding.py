@@ -6,7 +6,7 @@ Points of a sweep with the same data share the rows: the first to have them leav
 import hashlib
 from pathlib import Path
 
-from sampler.data.split import StreamedSplit
+from sampler.data.examples import StreamedExamples
 from sampler.data.task import Task
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.progress import Progress
@@ -28,7 +28,7 @@ def folded_training_set(
 
     Raises RequeueError when the interruption asks to stop, with the pass saved.
     """
-    if not (isinstance(task.train, StreamedSplit) and is_folded(recipe, task)):
+    if not (isinstance(task.train, StreamedExamples) and is_folded(recipe, task)):
         return None
     checksum = hashlib.sha256(repr((recipe.network.readout, task.pairs)).encode())
     task.train.add_to(checksum)

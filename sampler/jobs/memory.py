@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
-from sampler.data.split import BLOCK_BYTES, StreamedSplit
+from sampler.data.examples import BLOCK_BYTES, StreamedExamples
 from sampler.data.task import Task
 from sampler.errors import InputError, Verbatim
 from sampler.jobs.sizes import Sizes
@@ -64,7 +64,9 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
     """The arrays of one run, largest copies counted."""
     # Of splits that are not held there is one block.
     numbers = sum(
-        BLOCK_BYTES // 8 if isinstance(split, StreamedSplit) else sum(a.size for a in split.arrays)
+        BLOCK_BYTES // 8
+        if isinstance(split, StreamedExamples)
+        else sum(a.size for a in split.arrays)
         for split in task.splits
     )
     parts = [Part("data", FLOAT * numbers, "use fewer examples, or give attended inputs (.h5)")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sampler.attention.layers import lowest_layers, mlp_shapes
-from sampler.data.split import HELD_BYTES, StreamedSplit, attended_by_numpy
+from sampler.data.examples import HELD_BYTES, StreamedExamples, attended_by_numpy
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.collected_draws import evenly_spaced
@@ -133,7 +133,7 @@ def leading_eigenvalue(task: Task, recipe: Recipe) -> float | None:
     split, examples = task.train, task.train.examples
     of_one = math.prod(task.heads) * max(task.channels, split.tokens or 0)
     most = min(MOST_EXAMPLES, examples, max(1, HELD_BYTES // (8 * of_one)))
-    blocks = split.blocks() if isinstance(split, StreamedSplit) else iter([split])
+    blocks = split.blocks() if isinstance(split, StreamedExamples) else iter([split])
     rows: list[np.ndarray] = []
     while sum(map(len, rows)) < most:
         block = next(blocks)

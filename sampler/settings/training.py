@@ -113,7 +113,7 @@ class Training(Section):
 TRAINED: Registry[type[TrainingTask]] = Registry(
     "training task",
     {
-        "one_shot": "sampler.data.one_shot:OneShotImages",
+        "one_shot": "sampler.data.characters:OneShotImages",
         "time_series": "sampler.data.time_series:LabelledSeries",
     },
 )

@@ -12,7 +12,7 @@ import numpy as np
 from sampler.attention.padding import within
 from sampler.data.array_files import HDF5_SUFFIXES
 from sampler.data.checks import check_agreement, named_arrays
-from sampler.data.split import Split
+from sampler.data.examples import Examples
 from sampler.errors import InputError, Verbatim
 from sampler.storage.files import write_atomically
 from sampler.torch_models.model_inputs import (
@@ -27,7 +27,7 @@ from sampler.torch_models.model_inputs import (
 from sampler.torch_models.recording import Attention, RecordedAttention, record_attention
 
 # Inputs, and labels or None.
-Examples = tuple[Any, Any]
+InputsAndLabels = tuple[Any, Any]
 Arrays = dict[str, Any]
 RESIDUAL = "residual"
 
@@ -36,9 +36,9 @@ def export_attention(
     path: str | Path,
     model: Any,
     *,
-    train: Examples | Iterable[Examples],
-    test: Examples | Iterable[Examples],
-    validation: Examples | Iterable[Examples] | None = None,
+    train: InputsAndLabels | Iterable[InputsAndLabels],
+    test: InputsAndLabels | Iterable[InputsAndLabels],
+    validation: InputsAndLabels | Iterable[InputsAndLabels] | None = None,
     layers: tuple[int, int] | None = None,
     heads: Mapping[int, Sequence[int]] | None = None,
     residual: bool = False,
@@ -100,7 +100,7 @@ def export_attention(
 
 
 def read_examples(
-    name: str, examples: Examples | Iterable[Examples]
+    name: str, examples: InputsAndLabels | Iterable[InputsAndLabels]
 ) -> tuple[list[Batch], np.ndarray | None]:
     """Inputs and labels of all examples."""
     inputs: list[Batch] = []
@@ -121,7 +121,7 @@ def read_examples(
     return inputs, np.concatenate(known) if known else None
 
 
-def with_identity_heads(split: Split) -> Split:
+def with_identity_heads(split: Examples) -> Examples:
     """The split with one more head in each layer, its last, whose Ω is the identity."""
     lengths = np.full(split.examples, split.tokens) if split.lengths is None else split.lengths
     real = within(lengths, split.tokens)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sampler.attention.padding import padded_together, refuse_infinite, without_padding
-from sampler.data.split import Split
+from sampler.data.examples import Examples
 from sampler.errors import InputError, Verbatim
 from sampler.torch_models.model_inputs import (
     Batch,
@@ -43,7 +43,7 @@ EVERY_HEAD = {"need_weights": True, "average_attn_weights": False}
 
 
 @dataclass(frozen=True)
-class RecordedAttention(Split):
+class RecordedAttention(Examples):
     """The attention of a model on some examples: float64 of one in double precision, else float32.
 
     Inputs are the tokens before the first layer that is chosen; what is padding is 0.
@@ -105,7 +105,7 @@ def record_attention(
         refuse_infinite(f"attention of layer {layer}", of_layer)
     modules = tuple(seen[number - 1].module for number in chosen)
     unequal = lengths if (lengths < tokens.shape[1]).any() else None
-    return RecordedAttention(tokens, None, tuple(matrices), unequal, chosen, modules)
+    return RecordedAttention(tokens, None, tuple(matrices), unequal, chosen=chosen, modules=modules)
 
 
 # --- one batch

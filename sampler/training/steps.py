@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sampler.data.episodes import Examples
+from sampler.data.episodes import PickedExamples
 from sampler.errors import InputError
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import Training
@@ -126,7 +126,7 @@ def train(
 
 def make_steps(
     optimiser: optax.GradientTransformation, table: InputTable, network: Transformer
-) -> Callable[[TrainingState, Examples, int], TrainingState]:
+) -> Callable[[TrainingState, PickedExamples, int], TrainingState]:
     """Return a function that takes the steps up to one, each with its batch of a block's examples.
 
     The loss is the mean of (f − y)² over examples and outputs.
@@ -142,7 +142,7 @@ def make_steps(
         change, of_optimiser = optimiser.update(gradient, of_optimiser, parameters)
         return optax.apply_updates(parameters, change), of_optimiser, loss
 
-    def take_steps(state: TrainingState, examples: Examples, end: int) -> TrainingState:
+    def take_steps(state: TrainingState, examples: PickedExamples, end: int) -> TrainingState:
         trained, losses = (state.parameters, state.optimiser), []
         batch = examples.examples // BLOCK
         for number in range(state.step, end):
@@ -166,7 +166,7 @@ def refuse_divergence(loss: float, step: int, learning_rate: float) -> None:
 
 
 def with_validation(
-    state: TrainingState, table: InputTable, examples: Examples, network: Transformer
+    state: TrainingState, table: InputTable, examples: PickedExamples, network: Transformer
 ) -> TrainingState:
     """Add a point to the curve, and keep the parameters if they are the best."""
     predictions = predict_examples(state.parameters, table, examples, network)

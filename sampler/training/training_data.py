@@ -11,18 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.data.characters import CharacterSplits
 from sampler.data.episodes import (
     TOKENS,
     UNKNOWN,
-    Examples,
+    PickedExamples,
     draw_episodes,
     episode_inputs,
     normalised_patches,
     position_table,
 )
+from sampler.data.examples import Examples
 from sampler.data.image_files import Drawings
-from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits
-from sampler.data.one_shot import CharacterSplits
+from sampler.data.labelled_inputs import LabelledSplits, targets_of
 from sampler.settings.recipe import TrainingRecipe
 from sampler.streams import Stream, stream
 from sampler.transformer.forward_pass import transformer_outputs
@@ -108,11 +109,11 @@ class EpisodeData(LearningData):
         return self.table_of(self.splits.train)
 
     @cached_property
-    def validation(self) -> tuple[InputTable, Examples]:
+    def validation(self) -> tuple[InputTable, PickedExamples]:
         drawings, count = self.splits.validation, self.recipe.training.validation_examples
         return self.table_of(drawings), draw_episodes(drawings, count, self.stream(Stream.CHOICE))
 
-    def block(self, number: int) -> Examples:
+    def block(self, number: int) -> PickedExamples:
         count = BLOCK * self.recipe.training.batch
         return draw_episodes(self.splits.train, count, self.stream(Stream.BATCHES, number))
 
@@ -146,10 +147,10 @@ class ClassifiedData(LearningData):
         return tabled(self.splits.train)[0]
 
     @cached_property
-    def validation(self) -> tuple[InputTable, Examples]:
+    def validation(self) -> tuple[InputTable, PickedExamples]:
         return tabled(self.splits.validation)
 
-    def block(self, number: int) -> Examples:
+    def block(self, number: int) -> PickedExamples:
         """Draw the examples of 100 steps: all in a random order, then again in another one."""
         train = self.splits.train
         wanted = BLOCK * min(self.recipe.training.batch, train.examples)
@@ -157,21 +158,21 @@ class ClassifiedData(LearningData):
         passes = -(-wanted // train.examples)
         orders = [generator.permutation(train.examples) for _ in range(passes)]
         rows = np.concatenate(orders)[:wanted]
-        return Examples((rows,), train.targets[rows])
+        return PickedExamples((rows,), targets_of(train.labels)[rows])
 
     def judge(self, model: TrainedTransformer, name: str) -> dict:
         split = getattr(self.splits, name)
         predictions = predict_examples(model.parameters, *tabled(split), model.network)
         return {
             "examples": split.examples,
-            "network": accuracy_with_error(predictions, split.targets),
+            "network": accuracy_with_error(predictions, targets_of(split.labels)),
         }
 
 
-def tabled(split: LabelledInputs) -> tuple[InputTable, Examples]:
+def tabled(split: Examples) -> tuple[InputTable, PickedExamples]:
     """Make a table of the inputs of a split, and name all its rows."""
     table = InputTable((jnp.asarray(split.inputs, jnp.float32),), getitem)
-    return table, Examples((np.arange(split.examples),), split.targets)
+    return table, PickedExamples((np.arange(split.examples),), targets_of(split.labels))
 
 
 KINDS = {CharacterSplits: EpisodeData, LabelledSplits: ClassifiedData}
@@ -188,7 +189,7 @@ def _predict(parameters, arrays, places, gather, network):
 
 
 def predict_examples(
-    parameters: Mapping[str, Any], table: InputTable, examples: Examples, network: Transformer
+    parameters: Mapping[str, Any], table: InputTable, examples: PickedExamples, network: Transformer
 ) -> Float[np.ndarray, " example *output"]:
     """f(x) of the examples, some at a time to bound memory."""
     pieces = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.data.split import AttendedSplit, Split, attended_by_numpy
+from sampler.data.examples import Examples, attended_by_numpy
 from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.plan import make_plan
@@ -22,11 +22,11 @@ def split_of(inputs=1.0, labels=1.0, attention=(1.0, 1.0), seed=0):
     own = np.where(rng.random((EXAMPLES, 1)) < 0.5, -labels, labels)
     if not attention:
         attended = inputs * rng.standard_normal((EXAMPLES, 4, CHANNELS))
-        return AttendedSplit(attended, own, HEADS)
+        return Examples(attended, own, path_heads=HEADS)
     tokens = inputs * rng.standard_normal((EXAMPLES, TOKENS, CHANNELS))
     matrices = rng.random((2, EXAMPLES, 2, TOKENS, TOKENS))
     matrices /= matrices.sum(axis=3, keepdims=True)
-    return Split(tokens, own, tuple(x * m for x, m in zip(attention, matrices, strict=True)))
+    return Examples(tokens, own, tuple(x * m for x, m in zip(attention, matrices, strict=True)))
 
 
 def is_finite(split, precision="float64"):
@@ -140,7 +140,7 @@ def test_variances_and_temperatures_count():
 
 def sample(split, **sections):
     """Sampling, which is planned before anything is computed."""
-    arrays = {"attended": split.attended, "labels": split.labels}
+    arrays = {"attended": split.inputs, "labels": split.labels}
     both = {f"{key}_{name}": value for key, value in arrays.items() for name in ("train", "test")}
     recipe = recipe_of(task=sampler.Arrays(**both, heads=HEADS), **sections)
     sampler.sample(recipe, draws=4, progress=False)

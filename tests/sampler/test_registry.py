@@ -13,9 +13,9 @@ from pydantic import field_validator, model_validator
 from sampler import registry
 from sampler.attention.variants import VARIANTS, Softmax
 from sampler.data.array_files import open_npz
+from sampler.data.examples import Examples
 from sampler.data.image_files import open_archive
 from sampler.data.make import build_task
-from sampler.data.split import Split
 from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.registry import Registry
@@ -58,10 +58,10 @@ class Coin(TaskSettings):
     def make(self, attention: None) -> Task:
         generator = np.random.default_rng(self.seed)
 
-        def draw() -> Split:
+        def draw() -> Examples:
             inputs = generator.standard_normal((self.examples, 3, 4))
             omega = np.full((self.examples, 2, 3, 3), 1 / 3)
-            return Split(inputs, np.sign(inputs[:, 0, :1]), (omega,))
+            return Examples(inputs, np.sign(inputs[:, 0, :1]), (omega,))
 
         return Task.of(draw(), draw())
 

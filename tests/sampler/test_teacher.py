@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.data import split as splits
+from sampler.data import examples as limits
+from sampler.data.examples import StreamedExamples, attended_by_numpy
 from sampler.data.make import build_task
-from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, stream
@@ -147,17 +147,17 @@ def test_the_temperature_is_drawn_where_it_has_a_prior():
 def test_examples_that_are_not_held_have_the_same_labels(monkeypatch):
     settings = {"examples_train": 40, "examples_test": 30}
     held = make_labelled_task(recipe_of(**settings))
-    monkeypatch.setattr(splits, "HELD_BYTES", 1)
-    monkeypatch.setattr(splits, "BLOCK_BYTES", 8 * 5 * 400)
+    monkeypatch.setattr(limits, "HELD_BYTES", 1)
+    monkeypatch.setattr(limits, "BLOCK_BYTES", 8 * 5 * 400)
     streamed = make_labelled_task(recipe_of(**settings))
-    assert isinstance(streamed.train, StreamedSplit)
+    assert isinstance(streamed.train, StreamedExamples)
     for name in ("train", "test", "validation"):
         expected, received = (task.named_splits[name].labels for task in (held, streamed))
         np.testing.assert_allclose(received, expected, rtol=1e-12)
     later = np.concatenate([block.labels for block in streamed.train.blocks(16)])
     np.testing.assert_array_equal(later, streamed.train.labels[16:])
     other = make_labelled_task(recipe_of(seed=1, **settings))
-    assert other.train.source.identity() != streamed.train.source.identity()
+    assert other.train.identity != streamed.train.identity
 
 
 def test_seeds_and_networks_make_other_teachers_and_other_labels_are_the_tasks_own():

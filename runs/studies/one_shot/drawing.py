@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.one_shot.mathematics import WIDTHS, heads_of
+from sampler.data.characters import read_drawings, split_characters
 from sampler.data.episodes import draw_episodes
-from sampler.data.one_shot import read_drawings, split_characters
 from sampler.presentation import style
 from sampler.streams import Stream, stream
 from sampler.transformer.trained_transformer import read_model

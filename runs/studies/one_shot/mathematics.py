@@ -12,8 +12,9 @@ import sampler
 from runs.studies.study import RUNS, estimate
 from runs.studies.which_heads.mathematics import numbers_of_theory, rank_correlation
 from sampler.cli import main
+from sampler.data.characters import read_drawings, split_characters
 from sampler.data.episodes import draw_episodes
-from sampler.data.one_shot import read_drawings, split_characters, tested_drawings
+from sampler.data.one_shot import tested_drawings
 from sampler.streams import Stream, stream
 from sampler.transformer.trained_transformer import read_model
 from theory import (

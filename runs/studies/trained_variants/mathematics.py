@@ -12,6 +12,7 @@ import sampler
 from sampler.attention.layers import LayerVariants
 from sampler.attention.similarity import HeadDistances
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
+from sampler.data.labelled_inputs import classes_of, targets_of
 from sampler.data.time_series import LabelledSeries, read_series_splits
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import Training
@@ -72,7 +73,11 @@ def labelled_series(problem: Problem) -> tuple[Labelled, Labelled]:
     splits = read_series_splits(problem.section)
     half = (len(splits.names) + 1) // 2
     return tuple(
-        Labelled(split.inputs, split.targets, np.where(split.classes < half, 1.0, -1.0))
+        Labelled(
+            split.inputs,
+            targets_of(split.labels),
+            np.where(classes_of(split.labels) < half, 1.0, -1.0),
+        )
         for split in (splits.train, splits.test)
     )
 

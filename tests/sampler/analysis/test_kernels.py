@@ -21,9 +21,9 @@ from sampler.analysis.names import label
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.quantities import sampled_alignment
 from sampler.analysis.theory_and_draws import TheoryAndDraws
-from sampler.data.split import AttendedSplit, BlockSource, StreamedSplit, spread_over_labels
+from sampler.data.examples import Examples, StreamedExamples, spread_over_labels
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.problem import Problem, ShownExamples, square_roots
+from sampler.problem import Problem, square_roots
 from tests.small import PATH_NAMES, collect, healthy_statistics, random_observables, small_problem
 from theory import Features, kernel_alignment
 
@@ -34,7 +34,8 @@ def showing_all(problem: Problem) -> Problem:
     """The problem with all its training examples shown."""
     learning = problem.learning
     numbers = np.arange(len(learning.labels))
-    shown = ShownExamples(numbers, np.asarray(learning.labels), learning.attended)
+    attended, labels = np.asarray(learning.attended), np.asarray(learning.labels)
+    shown = numbers, Examples(attended, labels, path_heads=learning.architecture.heads)
     return replace(problem, shown=shown)
 
 
@@ -179,11 +180,11 @@ def test_components_that_were_not_followed_are_not_compared():
 
 def test_examples_are_chosen_evenly_and_sorted_by_label():
     labels = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])[:, None]
-    split = AttendedSplit(np.zeros((6, 1, 2)), labels, (1,))
+    split = Examples(np.zeros((6, 1, 2)), labels, path_heads=(1,))
     np.testing.assert_array_equal(spread_over_labels(split, 10), [0, 2, 4, 1, 3, 5])
     np.testing.assert_array_equal(spread_over_labels(split, 2), [0, 5])
     classes = np.eye(3)[[2, 0, 1, 0]]
-    split = AttendedSplit(np.zeros((4, 1, 2)), classes, (1,))
+    split = Examples(np.zeros((4, 1, 2)), classes, path_heads=(1,))
     np.testing.assert_array_equal(spread_over_labels(split, 4), [1, 3, 2, 0])
-    source = BlockSource(lambda first, size: iter(()), str)
-    assert spread_over_labels(StreamedSplit(source, labels, 6, (1,), 2, None), 4) is None
+    streamed = StreamedExamples(lambda first, size: iter(()), labels, 6, lambda: ("",))
+    assert spread_over_labels(streamed, 4) is None

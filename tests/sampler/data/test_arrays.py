@@ -4,11 +4,11 @@ import h5py
 import numpy as np
 import pytest
 
-from sampler.data import split as splits
+from sampler.data import examples as limits
 from sampler.data.arrays import read_arrays, task_of_arrays
+from sampler.data.examples import attended_by_numpy
 from sampler.data.heads_of_task import with_chosen_heads
 from sampler.data.make import build_task
-from sampler.data.split import attended_by_numpy
 from sampler.errors import InputError
 from sampler.settings.recipe import load_recipe
 from sampler.settings.task_sections import UNIFORM, Attention
@@ -202,7 +202,7 @@ def test_real_numbers_of_every_type_and_layout_are_the_same(
     stored = {key: change(array.astype(dtype), tmp_path) for key, array in plain.items()}
     stored["lengths_train"] = change(np.full(SIZES["train"], 6, "u1"), tmp_path)
     expected = task_of_arrays(plain | {"lengths_train": np.full(SIZES["train"], 6)})
-    monkeypatch.setattr(splits, "HELD_BYTES", held)
+    monkeypatch.setattr(limits, "HELD_BYTES", held)
     if place == "memory":
         received = task_of_arrays(stored)
     else:

@@ -64,7 +64,7 @@ def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
     assert task.heads == (1, 2)
     assert task.path_names == ("1·2", "1·0")
     for name, split in zip(SPLITS, (task.train, task.test, task.validation), strict=True):
-        np.testing.assert_array_equal(split.attended, arrays[f"attended_{name}"][:, [5, 3]])
+        np.testing.assert_array_equal(split.inputs, arrays[f"attended_{name}"][:, [5, 3]])
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from sampler.data import arrays as array_task
-from sampler.data import split as splits
+from sampler.data import examples as limits
 from sampler.data.arrays import read_arrays
+from sampler.data.examples import Examples, StreamedExamples
 from sampler.data.make import build_task
-from sampler.data.split import AttendedSplit, Split, StreamedSplit
 from sampler.errors import InputError, RequeueError
 from sampler.jobs import folding
 from sampler.jobs.folding import folded_training_set
@@ -27,8 +27,8 @@ EXAMPLES, PATHS, CHANNELS = 100, 4, 3
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Nothing is held, and blocks have 16 examples or fewer."""
-    monkeypatch.setattr(splits, "HELD_BYTES", 1)
-    monkeypatch.setattr(splits, "BLOCK_BYTES", 16 * 8 * (PATHS * CHANNELS + 1))
+    monkeypatch.setattr(limits, "HELD_BYTES", 1)
+    monkeypatch.setattr(limits, "BLOCK_BYTES", 16 * 8 * (PATHS * CHANNELS + 1))
 
 
 def attended_arrays(rng, examples=EXAMPLES) -> dict[str, np.ndarray]:
@@ -66,7 +66,7 @@ def written(folder, arrays):
 
 def joined(split, first=0) -> list[np.ndarray]:
     """All arrays of the blocks from an example on, put together."""
-    blocks = [one.arrays[: -1 if isinstance(one, AttendedSplit) else None]
+    blocks = [one.arrays[: -1 if one.path_heads else None]
               for one in split.blocks(first)]  # fmt: skip
     return [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
 
@@ -76,12 +76,12 @@ def test_markov_chains_do_not_depend_on_blocks(first, monkeypatch):
     settings = {"examples_train": 41, "examples_test": 4, "tokens": 5, "features": 4, "seed": 3}
     heads = (("good", "random"), ("uniform", "random"))
     whole = markov_task(heads, **settings).train
-    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    monkeypatch.setattr(limits, "HELD_BYTES", 1)
     streamed = markov_task(heads, **settings).train
-    assert isinstance(whole, Split)
-    assert isinstance(streamed, StreamedSplit)
+    assert isinstance(whole, Examples)
+    assert isinstance(streamed, StreamedExamples)
     for size in (3, 16, 64):
-        blocks = list(streamed.source.blocks(first, size))
+        blocks = list(streamed.make(first, size))
         for place, expected in enumerate(whole.arrays):
             received = np.concatenate([block.arrays[place] for block in blocks])
             np.testing.assert_array_equal(received, expected[first:])
@@ -100,10 +100,10 @@ def test_blocks_of_a_file_are_its_examples(make, kept, rng, tmp_path, monkeypatc
     expected, path = read_arrays(tmp_path / "mine.npz"), written(tmp_path, arrays)
     task = build_task(path)
     assert (task.checksum, task.path_names) == (expected.checksum, expected.path_names)
-    monkeypatch.setattr(splits, "HELD_BYTES", 1)
-    monkeypatch.setattr(splits, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(limits, "HELD_BYTES", 1)
+    monkeypatch.setattr(limits, "BLOCK_BYTES", 2000)
     streamed = build_task(path).train
-    assert isinstance(streamed, StreamedSplit)
+    assert isinstance(streamed, StreamedExamples)
     for split, whole in (
         (streamed, expected.train),
         (streamed.keeping(kept), expected.train.keeping(kept)),
@@ -118,8 +118,8 @@ def test_blocks_of_a_file_are_its_examples(make, kept, rng, tmp_path, monkeypatc
 def test_rows_of_a_streamed_file_are_those_of_its_arrays(make, rng, tmp_path, monkeypatch):
     recipe = written(tmp_path, make(rng))
     expected = build_problem(recipe, build_task(recipe)).learning
-    monkeypatch.setattr(splits, "HELD_BYTES", 1)
-    monkeypatch.setattr(splits, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(limits, "HELD_BYTES", 1)
+    monkeypatch.setattr(limits, "BLOCK_BYTES", 2000)
     received = build_problem(recipe, build_task(recipe)).learning
     assert received.examples == expected.examples > len(expected.labels)
     np.testing.assert_allclose(received.attended, expected.attended, rtol=0, atol=1e-12)

@@ -8,9 +8,9 @@ import pytest
 import sampler
 from sampler.attention import similarity
 from sampler.attention.similarity import HeadDistances
+from sampler.data.examples import Examples
 from sampler.data.make import build_task
 from sampler.data.markov_chain import MarkovChain
-from sampler.data.split import Split
 from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe
 from tests.assertions import assert_equal_to_rounding
@@ -20,7 +20,7 @@ from theory.attended import token_readout
 def random_split(rng, heads, examples=5, tokens=4, channels=3):
     attention = tuple(rng.random((examples, count, tokens, tokens)) for count in heads)
     inputs = rng.standard_normal((examples, tokens, channels))
-    return Split(inputs, rng.standard_normal((examples, 1)), attention)
+    return Examples(inputs, rng.standard_normal((examples, 1)), attention)
 
 
 def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch):
@@ -45,7 +45,7 @@ def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch)
 
 def test_equal_heads_are_at_no_distance_and_single_heads_have_none(rng):
     one = random_split(rng, (1,))
-    same = Split(one.inputs, one.labels, (np.repeat(one.attention[0], 2, axis=1),))
+    same = Examples(one.inputs, one.labels, (np.repeat(one.attention[0], 2, axis=1),))
     assert HeadDistances.of(same.attention, same.inputs) == HeadDistances((0.0, 0.0), (0.0, 0.0))
     assert np.isnan(HeadDistances.of(one.attention, one.inputs).matrices).all()
 

@@ -10,8 +10,8 @@ import xarray as xr
 
 import sampler
 from sampler.attention.learned import LOGITS
+from sampler.data.examples import attended_by_numpy
 from sampler.data.make import build_task
-from sampler.data.split import attended_by_numpy
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc.collected_draws import LIMITS, Limit
 from sampler.streams import Stream, stream

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sampler.analysis.results import RunResults
-from sampler.data.split import Split, attended_by_numpy
+from sampler.data.examples import Examples, attended_by_numpy
 from sampler.jobs.method import NAMED, SamplingMethod, ranked, warmup_of
 from sampler.jobs.plan import SharedData, plan_with_data
 from sampler.jobs.sizes import Sizes, leading_eigenvalue
@@ -69,7 +69,7 @@ def test_padding_is_not_read_where_the_stiffness_is_estimated(readout, rng):
     real = np.arange(4) < lengths[:, None]
     matrices = [rng.random((3, heads, 4, 4)) for heads in (2, 3)]
     attention = tuple(one * (real[:, None, :, None] | ~real[:, None, None, :]) for one in matrices)
-    split = Split(inputs, None, attention, lengths)
+    split = Examples(inputs, None, attention, lengths)
     arrays = jax.tree.map(jnp.asarray, (inputs, attention))
     expected = attended_inputs(*arrays, readout, jnp.asarray(lengths))
     received = attended_by_numpy(split, readout, (False, False))

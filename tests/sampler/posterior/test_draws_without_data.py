@@ -5,12 +5,13 @@ K_{(x,c),(x',c')} = Σ_ππ' U_1^{(π,c),(π',c')} φ^π(x)·φ^π'(x'), 𝒯 ad
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from sampler.data.split import AttendedSplit
-from sampler.problem import Problem, TrainingData
+from sampler.data.examples import Examples
+from sampler.problem import Problem, attended_blocks
 from tests.problems import ARCHITECTURES, random_problem
 from theory.learning_problem import compress
 
@@ -68,8 +69,8 @@ def test_labels_are_those_of_the_examples_where_rows_stand_for_them(rng):
     whole = random_problem(arch, rng, examples=20, temperature=0.3)
     problem = compress(whole)
     assert len(problem.labels) < 20
-    split = AttendedSplit(np.asarray(whole.attended), np.asarray(whole.labels), arch.heads)
-    examples = TrainingData(split, "last", ())
+    split = Examples(np.asarray(whole.attended), np.asarray(whole.labels), path_heads=arch.heads)
+    examples = partial(attended_blocks, split, "last", ())
     drawn = Problem(problem, whole.attended[:1], None, (), (), whole=examples)
     drawn = drawn.prior_draws(COUNT, 5, "order_parameters")
     labels = drawn["posterior_predictive"][..., 0].astype(float)

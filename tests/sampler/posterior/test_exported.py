@@ -1,6 +1,7 @@
 """The exported models have the joint density of our own chains, and simulate what they describe."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,12 @@ import scipy.stats
 from numpyro import handlers, infer
 from numpyro.infer.util import log_density
 
-from sampler.data.split import AttendedSplit
+from sampler.data.examples import Examples
 from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.exported import export_model
 from sampler.posterior.space import TEMPERATURE, chain_model
-from sampler.problem import Problem, TrainingData
+from sampler.problem import Problem, attended_blocks
 from tests.assertions import assert_within_mcse
 from tests.learned import learned_problem
 from tests.problems import (
@@ -38,10 +39,11 @@ def problem_of(learning, test=None) -> Problem:
     return Problem(learning, test, None, (), ())
 
 
-def training_data(learning) -> TrainingData:
+def training_data(learning):
     """All examples of a problem, for another one in which rows stand for them."""
     arrays = np.asarray(learning.attended), np.asarray(learning.labels)
-    return TrainingData(AttendedSplit(*arrays, learning.architecture.heads), "last", ())
+    examples = Examples(*arrays, path_heads=learning.architecture.heads)
+    return partial(attended_blocks, examples, "last", ())
 
 
 def drawn(space, rng) -> dict:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.data.split import Split
+from sampler.data.examples import Examples
 from sampler.data.task import Task
 from sampler.errors import DiskError, InputError
 from sampler.storage import checkpoints as module
@@ -147,10 +147,10 @@ def test_a_checkpoint_is_used_by_the_same_work_and_no_other(folder):
 def test_data_that_another_processor_rounds_differently_are_the_same(change, same, rng):
     inputs, labels = rng.standard_normal((200, 5, 4)), np.ones((200, 1))
     attention = (rng.random((200, 2, 5, 5)),)
-    split = Split(inputs, labels, attention)
-    moved = Split(inputs * (1 + change * rng.standard_normal(inputs.shape)), labels, attention)
+    split = Examples(inputs, labels, attention)
+    moved = Examples(inputs * (1 + change * rng.standard_normal(inputs.shape)), labels, attention)
 
-    def stored(split: Split) -> dict:
+    def stored(split: Examples) -> dict:
         task = Task.of(split, split)
         return json.loads(json.dumps(FINGERPRINT | {"data": task.identity}))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sampler
+from sampler.data.labelled_inputs import classes_of
 from sampler.data.time_series import LabelledSeries, split_by_class
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import TrainingRecipe, load_recipe
@@ -86,10 +87,9 @@ def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
     assert [splits.train.examples, splits.validation.examples, splits.test.examples] == [36, 12, 48]
     assert splits.names == NAMES
     for split in (splits.train, splits.validation, splits.test):
-        assert len(set(np.bincount(split.classes))) == 1
-        assert np.array_equal(split.targets.argmax(axis=1), split.classes)
+        assert len(set(np.bincount(classes_of(split.labels)))) == 1
         assert_equal_to_rounding(
-            split.targets.sum(axis=1), np.zeros(split.examples), operations=3, scale=1.0
+            split.labels.sum(axis=1), np.zeros(split.examples), operations=3, scale=1.0
         )
     parts = [one.inputs[:, 1:, :CHANNELS] for one in (splits.train, splits.validation)]
     whole = np.concatenate(parts)
@@ -104,13 +104,17 @@ def test_few_labels_and_two_classes(folder, splits):
         return read_splits(folder, setting)
 
     few = read("task.examples_per_class=2")
-    assert np.bincount(few.train.classes).tolist() == [2, 2, 2]
+    assert np.bincount(classes_of(few.train.labels)).tolist() == [2, 2, 2]
     assert np.array_equal(few.validation.inputs, splits.validation.inputs)
     known = {one.tobytes() for one in splits.train.inputs}
     assert all(one.tobytes() in known for one in few.train.inputs)
     two = read('task.classes=["fast", "slow"]')
     assert two.outputs is None
-    assert np.array_equal(two.train.targets, np.where(two.train.classes == 0, 1.0, -1.0))
+    signs = np.sign(two.train.inputs[:, 1:, :CHANNELS])
+    turns = (signs[:, 1:] != signs[:, :-1]).sum(axis=(1, 2))
+    first, second = (turns[two.train.labels[:, 0] == label] for label in (1.0, -1.0))
+    assert (len(first), len(second)) == (12, 12)
+    assert first.min() > second.max()  # +1 is the class that is named first, the fast one
 
 
 def test_every_class_has_series_for_validation():
@@ -128,7 +132,7 @@ def test_every_example_comes_once_before_any_comes_again(folder, splits):
     assert block.examples == 900
     for start in range(0, 900, 36):
         assert sorted(block.places[0][start : start + 36]) == list(range(36))
-    assert np.array_equal(block.targets, splits.train.targets[block.places[0]])
+    assert np.array_equal(block.targets, splits.train.labels[block.places[0]])
     assert not np.array_equal(block.places[0][:36], block.places[0][36:72])
     assert not np.array_equal(block.places[0], data.block(4).places[0])
     assert np.array_equal(block.places[0], data.block(3).places[0])
@@ -175,7 +179,7 @@ def test_a_task_of_arrays_with_its_attention_holds_the_network(folder, splits):
         split = getattr(splits, name)
         attention = frozen_attention(model.parameters, split.inputs, model.network.variants)
         of_layers = {f"attention_{name}_{n}": one for n, one in enumerate(attention, start=1)}
-        arrays |= {f"inputs_{name}": split.inputs, f"labels_{name}": split.targets, **of_layers}
+        arrays |= {f"inputs_{name}": split.inputs, f"labels_{name}": split.labels, **of_layers}
     task = sampler.Arrays(**arrays).make(None)
     assert (task.train.examples, task.test.examples, task.outputs) == (36, 48, 3)
     with jax.enable_x64(True):

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of
+from sampler.data.examples import Examples
+from sampler.data.labelled_inputs import LabelledSplits, classes_of, labels_of
 from sampler.settings.recipe import TrainingRecipe
 from sampler.training import steps, training_data
 from sampler.training.steps import TrainingState, with_validation
@@ -18,9 +19,9 @@ from theory.observables import binomial_error
 NAMES = ("a", "b", "c")
 
 
-def drawn(rng, examples: int) -> LabelledInputs:
-    classes = rng.integers(3, size=examples)
-    return LabelledInputs(rng.standard_normal((examples, 2, 2)), classes, targets_of(classes, 3))
+def drawn(rng, examples: int) -> Examples:
+    labels = labels_of(rng.integers(3, size=examples), 3)
+    return Examples(rng.standard_normal((examples, 2, 2)), labels)
 
 
 @pytest.fixture
@@ -40,14 +41,14 @@ def test_accuracies_of_all_splits_have_binomial_errors(splits, monkeypatch):
     found = ClassifiedData(recipe, splits).judged(model)
     for name in ("train", "validation", "test"):
         split = getattr(splits, name)
-        share = sum(one == 0 for one in split.classes) / split.examples
+        share = sum(one == 0 for one in classes_of(split.labels)) / split.examples
         error = binomial_error(share, split.examples)
         assert found[name]["examples"] == split.examples
         assert found[name]["network"] == pytest.approx({"accuracy": share, "error": error})
 
 
 def test_every_number_has_part_in_the_checksum(splits):
-    for part in ("inputs", "targets"):
+    for part in ("inputs", "labels"):
         changed = getattr(splits.validation, part).copy()
         changed[-1, -1] += 1.0
         other = replace(splits.validation, **{part: changed})
@@ -59,7 +60,7 @@ def test_every_number_has_part_in_the_checksum(splits):
 def test_a_point_of_the_curve_has_the_losses_since_the_one_before(splits, monkeypatch):
     """The best parameters are those of the larger accuracy, of equal ones of the smaller loss."""
     table, rows = tabled(splits.validation)
-    targets = splits.validation.targets
+    targets = splits.validation.labels
     said = iter([targets, 2.0 * targets, 1.5 * targets, -targets])
     monkeypatch.setattr(steps, "predict_examples", lambda *_: next(said))
     state = TrainingState(0, {"w": jnp.zeros(1)}, None, {})
