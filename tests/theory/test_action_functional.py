@@ -159,12 +159,3 @@ def test_value_gradient_and_hessian(name, rng):
         assert_equal_to_rounding(value, float(jax.jit(expected)(point)), **sizes, what="action")
         assert_equal_to_rounding(gradient, slope, **sizes, what="gradient")
         assert_equal_to_rounding(function.hessian(point), curvature, **sizes, what="Hessian")
-
-
-def test_where_the_action_is_not_finite(rng):
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    point = np.full(problem.architecture.coordinate_count, 800.0)
-    value, gradient = DenseAction(problem).value_and_gradient(point)
-    assert value == np.inf
-    assert np.all(np.isnan(gradient))
-    assert np.all(np.isnan(DenseAction(problem).hessian(point)))

@@ -27,14 +27,6 @@ def test_sizes_follow_the_definitions():
     assert arch.weight_count == 20 + 60 + 126 + 14
 
 
-def test_the_published_sizes():
-    """Four paths, D = 231: 14 order parameters; 2,720 weights at N = 10, 4.2 million at 1000."""
-    arch = Architecture.uniform((2, 2), 10, channels=231)
-    assert arch.coordinate_count == 14
-    assert arch.weight_count == 2_720
-    assert Architecture.uniform((2, 2), 1000, channels=231).weight_count == 4_232_000
-
-
 @pytest.mark.usefixtures("without_annotation_checks")
 @pytest.mark.parametrize(
     ("change", "message"),

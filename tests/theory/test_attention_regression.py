@@ -15,7 +15,6 @@ from tests.assertions import assert_equal_to_rounding
 from theory import (
     HeadPoints,
     attention_kernel,
-    attention_matrix,
     regression_of_attention,
 )
 from theory.attention_regression import normalisers
@@ -115,28 +114,3 @@ def test_the_spread_values_are_the_smallest_that_pool_to_the_given(rng):
     unseen -= points.spread(AVERAGES @ unseen)
     assert_equal_to_rounding(AVERAGES @ unseen, 0.0, operations=100, scale=1.0)
     assert_equal_to_rounding(np.sum(spread * unseen), 0.0, operations=1000, scale=1.0)
-
-
-def test_equal_keys_in_each_group_make_scaled_heads_softmax(rng):
-    """Limit: pooling equal keys loses nothing, and neither does the regression over them."""
-    keys = np.repeat(rng.standard_normal((TOKENS // 2, CHANNELS)), 2, axis=0)
-    queries, values = rng.standard_normal((TOKENS, CHANNELS)), rng.standard_normal((TOKENS, 2))
-    softmax = attended(Softmax(), queries, keys, values)
-    assert_equal_to_rounding(
-        attended(ScaledHeads(scale=2), queries, keys, values), softmax, operations=1000
-    )
-    points = HeadPoints.of(keys, AVERAGES)
-    coefficients, _ = regression_of_attention(points.keys, AVERAGES @ values, TUBE)
-    received = attention_kernel(queries, points.keys) @ coefficients
-    assert_equal_to_rounding(received, softmax, operations=1000)
-
-
-def test_standard_keys_make_batch_normalisation_softmax(rng):
-    """Limit: keys of mean 0 and variance 1 − ε are left as they are, for every β."""
-    keys, queries = rng.standard_normal((2, TOKENS, CHANNELS))
-    keys = (keys - keys.mean(axis=0)) / keys.std(axis=0) * math.sqrt(1.0 - EPSILON)
-    for share in (0.0, 0.4, 1.0):
-        points = HeadPoints.of(keys, None, share, True, EPSILON)
-        assert_equal_to_rounding(points.keys, keys, operations=100)
-        received = attention_matrix(points.queries(queries), points.keys)
-        assert_equal_to_rounding(received, attention_matrix(queries, keys), operations=1000)

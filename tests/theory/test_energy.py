@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from jax.test_util import check_grads
 
 from tests.assertions import assert_equal_to_rounding
 from tests.dense import dense_kernel
@@ -119,39 +118,6 @@ def test_repeated_examples_have_the_energy_of_single_ones(temperature, rng):
             assert_equal_to_rounding(one, other, **rounding, what="slope")
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("stored", [False, True])
-def test_derivatives_are_those_of_finite_differences(stored, rng):
-    """First and second, along attended inputs, factor, labels and temperature at once."""
-    problem, factor = problem_and_factor("one layer, two outputs", rng)
-    architecture = problem.architecture
-
-    def energy(attended, factor, labels, temperature):
-        kernels = Features(path_features(attended, architecture.variances[0]))
-        if stored:
-            kernels = store_path_kernels(kernels, architecture.outputs)
-        return LabelEnergy(kernels, labels, temperature)(factor)
-
-    arguments = problem.attended, factor, problem.labels, jnp.asarray(problem.temperature)
-    check_grads(jax.jit(energy), arguments, order=2, rtol=1e-4)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("stored", [False, True])
-def test_kernels_between_two_sets_have_the_derivatives_of_finite_differences(stored, rng):
-    problem, factor = problem_and_factor("one layer, two outputs", rng)
-    architecture = problem.architecture
-
-    def kernel(left, right, factor):
-        kernels = Features(left, right)
-        if stored:
-            kernels = store_path_kernels(kernels, architecture.outputs)
-        return jnp.sin(kernels.kernel(factor))
-
-    features = problem.features
-    check_grads(jax.jit(kernel), (features[:2], features[2:], factor), order=2, rtol=1e-4)
-
-
 def test_singular_kernels_are_factorised_down_to_the_lowest_temperature(rng):
     """Of any rank, on every scale; below, Cholesky's algorithm fails for some."""
     failures, size = 0, 20
@@ -209,19 +175,6 @@ def problem(rng):
 def test_data_that_cannot_be_learnt_from_are_refused(problem, field, value):
     with pytest.raises(ValueError, match=field):
         replace(problem, **{field: value})
-
-
-def test_the_precision_of_all_arrays_changes_together(problem):
-    single = problem.astype(jnp.float32)
-    assert single.attended.dtype == single.labels.dtype == jnp.float32
-    factor = jnp.eye(6, dtype=jnp.float32)
-    assert single.energy(factor).dtype == jnp.float32
-    # single precision agrees with double to its own rounding
-    noisy = single.energy.noisy_kernel(factor).cholesky
-    condition = np.linalg.cond(np.asarray(noisy, float)) ** 2
-    limit = np.finfo(np.float32).eps * problem.labels.size**2 * condition
-    expected = float(problem.energy(jnp.eye(6)))
-    assert abs(float(single.energy(factor)) - expected) <= limit * max(1, abs(expected))
 
 
 def test_a_sub_network_is_the_network_built_from_the_kept_heads(rng):

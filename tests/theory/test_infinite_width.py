@@ -3,41 +3,43 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
 
 from tests.assertions import assert_equal_to_rounding
 from tests.dense import dense_kernel_of_infinite_width
 from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_network_data, random_problem
-from theory import InfiniteWidth, LearningProblem, OrderParameters, best_temperature, compress
-from theory.predictor import Predictor, predict
+from theory import InfiniteWidth, LearningProblem, best_temperature, compress
 
 TEMPERATURES = (1e-3, 0.1, 7.0)
 
 
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
-def test_evidence_and_moments_at_every_temperature(name, rng):
-    """Of examples and of the rows that stand for them: the density of the labels by SciPy."""
+def test_evidence_and_moments_are_those_of_scikit_learn(name, rng):
+    """Its Gaussian process has the kernel σ_0² … σ_a² Σ_π ξ^π(x)·ξ^π(x')/(D Π).
+
+    Of examples, and of the rows that stand for them.
+    """
     problem = random_problem(ARCHITECTURES[name], rng, examples=20)
     arch, labels = problem.architecture, np.asarray(problem.labels)
     test = np.asarray(random_network_data(arch, rng, examples=4).attended)
-    factor = OrderParameters.gp_limit(arch).factors[0]
-    own = dense_kernel_of_infinite_width(problem.attended, problem.attended, arch)
-    for given in (problem, compress(problem)):
-        limit = InfiniteWidth.of(given)
-        for temperature in TEMPERATURES:
-            noisy = own + temperature * np.eye(len(own))
-            rounding = {"operations": noisy.size, "condition": np.linalg.cond(noisy)}
-            expected = sum(multivariate_normal(cov=noisy).logpdf(column) for column in labels.T)
-            received = limit.log_evidence(temperature)
-            assert_equal_to_rounding(received, expected, **rounding)
-            there = given.at(temperature)
-            for one, other in zip(
-                limit.predictor(test)(temperature),
-                predict(Predictor.for_examples(there, jnp.asarray(test)), factor),
-                strict=True,
-            ):
-                scale = max(np.abs(noisy).max(), np.abs(labels).max())
-                assert_equal_to_rounding(one, other, scale=scale, **rounding)
+    flat, of_test = (np.reshape(one, (len(one), -1)) for one in (problem.attended, test))
+    scale = np.prod(arch.variances) / (arch.channels * arch.path_count)
+    kernel = ConstantKernel(scale, "fixed") * DotProduct(0.0, "fixed")
+    for temperature in TEMPERATURES:
+        process = GaussianProcessRegressor(kernel, alpha=temperature, optimizer=None)
+        mean, deviation = process.fit(flat, labels).predict(of_test, return_std=True)
+        evidence = process.log_marginal_likelihood_value_
+        noisy = kernel(flat) + temperature * np.eye(20)
+        rounding = {"operations": noisy.size, "condition": np.linalg.cond(noisy)}
+        for given in (problem, compress(problem)):
+            limit = InfiniteWidth.of(given)
+            assert_equal_to_rounding(limit.log_evidence(temperature), evidence, **rounding)
+            moments = limit.predictor(test)(temperature)
+            size = max(np.abs(noisy).max(), np.abs(labels).max())
+            for one, other in zip(moments, (mean, deviation**2), strict=True):
+                other = np.reshape(other, np.shape(one))
+                assert_equal_to_rounding(one, other, scale=size, **rounding)
 
 
 def best_of_grid(score, lowest, highest):

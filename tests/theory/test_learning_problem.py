@@ -1,11 +1,14 @@
 """Rows of a triangle in the place of examples: everything is what it was."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
@@ -122,21 +125,23 @@ def test_sub_networks_are_compressed_further(rng):
         assert_equal_to_rounding(received, energy, **rounding)
 
 
-def test_the_triangle_does_not_depend_on_blocks(rng):
+@settings(max_examples=30, deadline=None)
+@given(cuts=st.sets(st.integers(1, 199), max_size=12))
+def test_the_triangle_does_not_depend_on_blocks(cuts):
+    """R of R Rᵀ = X Xᵀ for the columns X | y of all examples, wherever they are divided."""
+    rng = np.random.default_rng(5)
     attended, labels = rng.standard_normal((200, 2, 3)), rng.standard_normal((200, 2))
-    whole = Triangle.empty(2, 3, 2).fold(attended, labels)
-    parts = Triangle.empty(2, 3, 2)
-    for start, end in ((0, 1), (1, 4), (4, 150), (150, 200)):
-        parts = parts.fold(attended[start:end], labels[start:end])
-    assert parts.examples == whole.examples == 200
-    columns = np.concatenate([attended.reshape(200, -1), labels], axis=1)
-    rounding = {"operations": columns.size, "condition": np.linalg.cond(columns)}
-    assert_equal_to_rounding(parts.matrix, whole.matrix, **rounding)
-    assert np.all(np.diagonal(parts.matrix) >= 0)
-    assert_equal_to_rounding(whole.matrix.T @ whole.matrix, columns.T @ columns, **rounding)
+    found = Triangle.empty(2, 3, 2)
+    for start, end in pairwise([0, *sorted(cuts), 200]):
+        found = found.fold(attended[start:end], labels[start:end])
     flat = attended.reshape(200, -1)
+    columns = np.concatenate([flat, labels], axis=1)
+    expected = np.linalg.cholesky(columns.T @ columns).T
+    rounding = {"operations": columns.size, "condition": np.linalg.cond(columns) ** 2}
+    assert found.examples == 200
+    assert_equal_to_rounding(found.matrix, expected, **rounding)
     squares = np.sum((labels - flat @ np.linalg.lstsq(flat, labels)[0]) ** 2)
-    assert_equal_to_rounding(whole.squares, squares, **rounding)
+    assert_equal_to_rounding(found.squares, squares, **rounding)
 
 
 def test_what_no_network_can_fit_is_not_lost_in_what_it_can(rng):

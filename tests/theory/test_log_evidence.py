@@ -75,31 +75,3 @@ def test_order_of_the_error_in_the_width(data, order, rng):
     deviations = np.abs(orders - order)
     assert np.all(deviations[1:] < 0.75 * deviations[:-1]), orders
     assert deviations[-1] < 0.1, orders
-
-
-@pytest.mark.heavy
-def test_hessian_by_products_is_the_same(rng, monkeypatch):
-    problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng)
-    saddle = solve_saddle_point(problem)
-    expected = log_evidence_at_saddle(problem, saddle)
-    monkeypatch.setattr("theory.size_limits.DENSE_HESSIAN_NUMBERS", 0)
-    received = log_evidence_at_saddle(problem, saddle)
-    condition = 1.0 / problem.temperature
-    count = problem.architecture.coordinate_count
-    assert_equal_to_rounding(
-        received, expected, operations=count**2, condition=condition, scale=count
-    )
-
-
-def test_narrow_layers_are_refused(rng):
-    problem = random_problem(ARCHITECTURES["narrow"], rng)
-    with pytest.raises(ValueError, match="width 1 = 4"):
-        log_evidence_at_saddle(problem, solve_saddle_point(problem))
-
-
-def test_a_saddle_point_that_is_not_converged_is_refused(rng):
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    saddle = solve_saddle_point(problem, max_steps=1)
-    assert not saddle.converged
-    with pytest.raises(ValueError, match="max_steps"):
-        log_evidence_at_saddle(problem, saddle)

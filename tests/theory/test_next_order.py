@@ -1,7 +1,6 @@
 """The theory at next order in 1/N: quadrature, brute-force expansions, and when it fails."""
 
 import itertools
-import re
 from dataclasses import replace
 
 import jax
@@ -14,7 +13,6 @@ import scipy.stats
 from sampler.posterior.importance_sampling import importance_draws
 from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
-    ARCHITECTURES,
     drawn_factors,
     exact_scalar_posterior,
     random_problem,
@@ -31,7 +29,7 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
-from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, NextOrder
+from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD
 
 
 def orthogonal_examples(width, examples, label, temperature):
@@ -87,12 +85,6 @@ def test_orders_of_the_errors_in_the_width():
     slopes = np.polyfit(np.log(widths), logs, 1)[0].reshape(2, 5)
     np.testing.assert_allclose(slopes[0], -1.0, atol=0.1, err_msg="leading order")
     np.testing.assert_allclose(slopes[1], -2.0, atol=0.2, err_msg="next order")
-
-
-@pytest.mark.parametrize(("share", "shown"), [(0.032, "3.2"), (1.1, "110"), (23.4, "2300")])
-def test_shares_are_said_without_exponents(share, shown):
-    text = NextOrder(NextOrderStatus.LARGE, correction=share, spread=share).explain()
-    assert re.findall(r"(\S+) % (?:of U₁|\(valid below 60)", text) == [shown, shown]
 
 
 def test_one_example_is_out_of_its_regime():
@@ -162,24 +154,6 @@ def test_without_data(name, rng):
     kernel = np.einsum("xpi,pcqc,xqi->xc", test, blocks, test)
     kernel *= architecture.variances[0] / (architecture.channels * paths)
     np.testing.assert_allclose(prior, kernel, rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["one head", "two layers"])
-def test_means_without_data(name, rng):
-    """What is missing is of the order 1/N²: nothing with one head, a quarter at twice the width."""
-    architecture = ARCHITECTURES[name]
-    sizes = []
-    for factor in (8, 16):
-        wide = replace(architecture, widths=tuple(factor * width for width in architecture.widths))
-        errors = errors_of_means(solved_without_data(wide, rng)[1])
-        sizes.append(np.array([np.linalg.norm(error) for error in errors]))
-    if name == "one head":
-        np.testing.assert_allclose(sizes, 0.0, atol=1e-12)
-        return
-    assert np.all(sizes[1] < 1e-3)
-    assert sizes[0][0] > 1e-6
-    missing = sizes[0] > 1e-12
-    np.testing.assert_allclose(sizes[1][missing] / sizes[0][missing], 0.25, atol=0.02)
 
 
 @pytest.mark.heavy

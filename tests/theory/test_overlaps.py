@@ -4,36 +4,66 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, FEW, order_parameters_of, random_order_parameters
+from tests.problems import ARCHITECTURES, order_parameters_of, random_order_parameters
 from tests.theory.test_action_functional import literal_matrices
-from theory import Architecture, OrderParameters
+from theory import Architecture, BartlettCoordinates, OrderParameters
 from theory.action_functional import RelativeCoordinates
 
 
-@pytest.mark.parametrize("name", FEW)
-def test_matrices_and_coordinates_come_back(name, rng):
-    architecture = ARCHITECTURES[name]
-    matrices = random_order_parameters(architecture, rng)
+@st.composite
+def sizes(draw) -> tuple:
+    """Up to three layers, any numbers of heads, outputs and units, narrow layers among them."""
+    heads = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+    count = len(heads) + 1
+    widths = draw(st.lists(st.integers(1, 20), min_size=count, max_size=count))
+    variances = draw(st.lists(st.floats(0.1, 10.0), min_size=count + 1, max_size=count + 1))
+    return heads, tuple(widths), tuple(variances), 3, draw(st.integers(1, 2))
+
+
+ANY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@ANY
+@given(sizes=sizes(), seed=st.integers(0, 2**32 - 1))
+def test_matrices_and_coordinates_come_back(sizes, seed):
+    """U_l of any positive definite matrices, by log-Cholesky and by Bartlett coordinates."""
+    architecture = Architecture(*sizes)
+    matrices = random_order_parameters(architecture, np.random.default_rng(seed))
     order_parameters = order_parameters_of(matrices)
-    coordinates = RelativeCoordinates(architecture)
-    point = coordinates.point_of(order_parameters.factors)
-    assert point.shape == (architecture.coordinate_count,) == (coordinates.size,)
-    again = OrderParameters(coordinates.factors(point))
-    for parameters in (order_parameters, again):
-        for received, expected in zip(parameters.matrices, matrices, strict=True):
-            assert_equal_to_rounding(received, expected, operations=4 * len(expected))
-    for factor in again.factors:
-        np.testing.assert_array_equal(factor, np.tril(factor))
+    for kind in (RelativeCoordinates, BartlettCoordinates):
+        coordinates = kind(architecture)
+        if kind is BartlettCoordinates and not architecture.is_regular:
+            with pytest.raises(ValueError, match="narrow layer"):
+                coordinates.point_of(order_parameters.factors)
+            continue
+        point = coordinates.point_of([np.asarray(one) for one in order_parameters.factors])
+        assert point.shape == (coordinates.size,)
+        for factor, expected in zip(coordinates.factors(point), matrices, strict=True):
+            condition = max(map(np.linalg.cond, matrices))
+            rounding = {"operations": 50 * len(expected), "condition": condition}
+            assert_equal_to_rounding(factor @ factor.T, expected, **rounding)
+            np.testing.assert_array_equal(factor, np.tril(factor))
+
+
+@ANY
+@given(sizes=sizes(), seed=st.integers(0, 2**32 - 1))
+def test_any_vector_comes_back(sizes, seed):
+    """Every vector stands for positive definite matrices, of which it is the coordinates."""
+    architecture = Architecture(*sizes)
+    kinds = (RelativeCoordinates, BartlettCoordinates) if architecture.is_regular else ()
+    for kind in kinds or (RelativeCoordinates,):
+        coordinates = kind(architecture)
+        point = np.random.default_rng(seed).standard_normal(coordinates.size)
+        factors = coordinates.factors(point)
+        assert all((np.diagonal(factor) > 0).all() for factor in factors)
+        np.testing.assert_allclose(coordinates.point_of(factors), point, rtol=1e-6, atol=1e-7)
 
 
 CHAIN = Architecture((2, 2), (5, 4, 3), (1.1, 0.8, 1.2, 0.7), channels=3)
-
-
-def test_any_vector_is_positive_definite(rng):
-    for factor in RelativeCoordinates(CHAIN).factors(3 * rng.standard_normal(14)):
-        assert np.all(np.diagonal(factor) > 0)
 
 
 def test_the_origin_is_infinite_width():

@@ -112,15 +112,6 @@ def test_kernel_and_pull_back_are_those_of_the_features(forms, rng):
     assert_equal_to_rounding(slopes, expected_slopes, operations=terms * len(kernel), condition=10)
 
 
-def test_many_factors_at_a_time_are_those_one_by_one(rng):
-    features = jnp.asarray(rng.standard_normal((70, PATHS, CHANNELS)))
-    form = store_path_kernels(Features(features), 1)
-    factors = jnp.asarray(rng.standard_normal((4, PATHS, PATHS)))
-    together = jax.vmap(form.kernel)(factors)
-    alone = jnp.stack([form.kernel(factor) for factor in factors])
-    assert_equal_to_rounding(together, alone, operations=PATHS**2 * CHANNELS)
-
-
 def test_an_indefinite_kernel_gives_nan():
     noisy = NoisyKernel.factorise(jnp.diag(jnp.array([1.0, -2.0])), 0.3)
     assert np.isnan(noisy.log_determinant)

@@ -13,8 +13,6 @@ from tests.plain_posterior import chain
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
-    order_parameters_of,
-    random_order_parameters,
 )
 from theory import BartlettCoordinates
 
@@ -66,24 +64,6 @@ def test_factors(name, rng):
         for other in expected:
             assert factor.shape == other.shape
             assert_equal_to_rounding(factor, other, operations=10 * factor.shape[0])
-
-
-@CASES
-def test_coordinates_of_given_factors(name, rng):
-    architecture = ARCHITECTURES[name]
-    coordinates = BartlettCoordinates(architecture)
-    if not coordinates.architecture.is_regular:
-        with pytest.raises(ValueError, match="narrow layer"):
-            coordinates.point_of(coordinates.factors(np.zeros(coordinates.size)))
-        return
-    overlaps = random_order_parameters(architecture, rng)
-    factors = order_parameters_of(overlaps).factors
-    point = coordinates.point_of([np.asarray(factor) for factor in factors])
-    for received, expected in zip(coordinates.factors(point), overlaps, strict=True):
-        condition = np.linalg.cond(expected)
-        assert_equal_to_rounding(
-            received @ received.T, expected, operations=50 * len(expected), condition=condition
-        )
 
 
 @CASES

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
 from scipy.stats import chi2, ncx2, norm, t
 
 from sampler.analysis.difference import (
@@ -15,23 +14,10 @@ from sampler.analysis.difference import (
     relative_elements,
 )
 from sampler.analysis.estimates import OF_CHAINS, Estimate
-from tests.assertions import assert_within_mcse
 from tests.small import autoregressive
 
 CHAINS, DRAWS, RUNS = 4, 300, 400
 CORRELATION = 0.5
-# Eigenvalues of the covariance between elements.
-SPECTRA = {
-    "one number": np.ones(1),
-    "few of many directions": 1.0 / np.arange(1, 41) ** 2,
-    "independent elements": np.ones(60),
-}
-LENGTH = 2.0  # of the true values, in units of one standard deviation of a draw
-
-
-def rotation(rng: np.random.Generator, elements: int) -> np.ndarray:
-    """Mixes elements, so that their errors are correlated."""
-    return np.linalg.qr(rng.normal(size=(elements, elements)))[0]
 
 
 def estimates(
@@ -44,62 +30,6 @@ def estimates(
         draws = np.moveaxis(draws.reshape(CHAINS, len(spread), DRAWS), 1, 2)
         found.append(OF_CHAINS.mean(draws @ spread + truth))
     return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SPECTRA)
-@pytest.mark.long
-def test_statements_are_right_as_often_as_they_claim(name, rng):
-    """True differences of 0 to 3 times what is resolved in 80 % of all cases."""
-    elements = len(SPECTRA[name])
-    spread = np.sqrt(SPECTRA[name])[:, None] * rotation(rng, elements)
-    # Predictions vary along the directions in which order parameters move them, and so does an
-    # error of the theory.
-    wrong = rng.normal(size=elements) @ spread
-    wrong /= np.linalg.norm(wrong)
-    truth = LENGTH * np.eye(elements)[0]
-
-    def said(size: float, found: list[Estimate]):
-        return [difference_of(truth - size * wrong, one) for one in found]
-
-    others = estimates(rng, spread, truth, 200)
-
-    def power(size: float) -> float:
-        return np.mean([one["state"] == "resolved" for one in said(size, others)]) - 0.8
-
-    resolvable = brentq(power, 0.0, LENGTH, xtol=0.01)
-    found, report = estimates(rng, spread, truth, RUNS), []
-    for multiple in (0.0, 0.5, 1.0, 2.0, 3.0):
-        results, true = said(multiple * resolvable, found), multiple * resolvable / LENGTH
-        covered = np.mean([r["low"] <= true <= r["high"] for r in results])
-        wrong_bound = np.mean([r["state"] == "agrees" and true > r["below"] for r in results])
-        resolved = np.mean([r["state"] == "resolved" for r in results])
-        report.append((multiple, covered, resolved, wrong_bound))
-    # Shares are known to their own error in so many runs.
-    error = 2.0 * np.sqrt(0.05 * 0.95 / RUNS)
-    for multiple, covered, resolved, wrong_bound in report:
-        if multiple == 0.0:
-            assert covered >= 0.93 - error, report
-            assert resolved <= 0.07, report
-        else:
-            assert 0.92 - error <= covered <= 0.98 + error, report
-        assert wrong_bound <= 0.07, report
-        if multiple >= 2.0:
-            assert resolved >= 0.98, report
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("factor", [1 / 3, 3.0])
-def test_relative_differences_as_large_as_the_quantity_have_their_interval(factor, rng):
-    """The size of the quantity is noisy, too: a theory wrong by a factor of three, either way."""
-    results = [
-        difference_of(factor * LENGTH * np.ones(1), one)
-        for one in estimates(rng, np.ones((1, 1)), LENGTH * np.ones(1), RUNS)
-    ]
-    true = abs(1.0 - factor)
-    covered = np.mean([r["low"] <= true <= r["high"] for r in results])
-    assert all(one["state"] == "resolved" for one in results)
-    assert 0.92 <= covered <= 0.98
 
 
 def test_the_square_of_a_difference_has_no_bias(rng):
@@ -121,19 +51,6 @@ def test_the_square_of_a_difference_has_no_bias(rng):
     error = np.std(squares) / np.sqrt(runs)
     assert abs(np.mean(squares)) < 4.0 * error
     assert error < 0.01 * noise  # what would be added without the correction
-
-
-def test_the_size_of_a_covariance_is_known_without_the_bias_of_few_batches(rng):
-    """tr Σ² of Gaussian batches, on average."""
-    eigenvalues = np.repeat([3.0, 1.0], 10)
-    batches, runs = 10, 1000
-    found = []
-    for _ in range(runs):
-        means = rng.normal(size=(batches, 20)) * np.sqrt(batches * eigenvalues)
-        deviations = (means - means.mean(axis=0)) / np.sqrt(batches * (batches - 1))
-        trace = float(np.sum(deviations**2))
-        found.append(Noise.of(deviations, trace, batches - 1).trace_of_square)
-    assert_within_mcse(np.mean(found), np.sum(eigenvalues**2), np.std(found) / np.sqrt(runs))
 
 
 def squared_distance(square, trace, trace_of_square, along, degrees) -> SquaredDistance:
@@ -162,13 +79,6 @@ def test_a_covariance_known_by_few_batches_widens_the_law_as_student_t_is_wider(
         expected = known.below(mean + away, 1.5)
         received = estimated.below(mean + away * t.std(few), 1.5)
         assert received == pytest.approx(expected, rel=1e-9)
-
-
-def test_limits_are_where_the_law_has_these_tails():
-    distance = squared_distance(30.0, 8.0, 5.0, 0.7, 39)
-    low, high = distance.interval
-    assert distance.below(30.0, low**2) == pytest.approx(0.975, abs=1e-9)
-    assert distance.below(30.0, high**2) == pytest.approx(0.025, abs=1e-9)
 
 
 def test_what_noise_happens_to_hide_is_not_excluded():
@@ -202,17 +112,6 @@ def test_of_errors_known_by_almost_nothing_nothing_is_said(degrees):
         received = difference_of(2.0 * value, estimate)
         assert received["state"] == "not enough draws"
         assert received["difference"] == pytest.approx(1.0, abs=1e-3)
-
-
-def test_a_symmetric_matrix_counts_whole_and_its_elements_once(rng):
-    theory = np.eye(3)
-    value = theory + np.array([[0.0, 0.2, 0.0], [0.2, 0.0, 0.0], [0.0, 0.0, 0.4]])
-    estimate = Estimate(value, np.full((3, 3), 1e-6), None, 39)
-    received = difference_of(theory, estimate, symmetric=True)
-    expected = np.linalg.norm(value - theory) / np.linalg.norm(value)
-    assert received["difference"] == pytest.approx(expected, rel=1e-6)
-    assert received["compared"] == 6
-    assert received["largest_mcse"] == pytest.approx(0.4 / 1e-6, rel=1e-9)
 
 
 def test_elements_without_a_number_are_left_out():

@@ -1,7 +1,5 @@
 """`draws.nc`: names, axes and coordinates that other tools rely on."""
 
-import warnings
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -15,7 +13,6 @@ from sampler.storage.result_files import read_draws, write_result
 from tests.small import (
     CHAINS,
     DRAWS,
-    PATH_NAMES,
     TEST,
     TRAIN,
     collect,
@@ -91,24 +88,6 @@ def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
                 assert len(np.unique(group.coords[axis])) == size
 
 
-def test_arviz_opens_it(rng, tmp_path):
-    written(rng, tmp_path)
-    with warnings.catch_warnings():
-        # what ArviZ says about its own future is not about this file
-        warnings.simplefilter("ignore")
-        import arviz
-
-        data = arviz.from_netcdf(tmp_path / DRAWS_FILE)
-        ess = (
-            arviz.ess(data["posterior"].to_dataset()[["readout_order_parameter"]])
-            if isinstance(data, xr.DataTree)
-            else arviz.ess(data, var_names=["readout_order_parameter"])
-        )
-    assert data["posterior"]["order_parameter"].shape == (CHAINS, DRAWS, 4, 4)
-    assert tuple(data["posterior"]["path"].values) == PATH_NAMES
-    assert float(np.squeeze(ess["readout_order_parameter"].values)) > 0
-
-
 @pytest.mark.heavy
 def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
     problem, collected = written(rng, tmp_path, weights=True)
@@ -125,23 +104,6 @@ def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
         assert posterior[name].shape == (CHAINS, DRAWS, *shapes[name])
         np.testing.assert_array_equal(posterior[name], collected.draws[name])
     assert not set(expected) & set(Draws(read_draws(tmp_path)).judged)
-
-
-@pytest.mark.heavy
-def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
-    problem, collected = written(rng, tmp_path)
-    tree = read_draws(tmp_path)
-    stored = Draws(tree)
-    draws = stored.judged
-    of_examples = {"log_prior", *POINTWISE}
-    assert set(draws) == set(collected.draws) - of_examples
-    for name in set(draws) - set(PREDICTORS):
-        np.testing.assert_array_equal(draws[name], collected.draws[name])
-    np.testing.assert_array_equal(draws["predictor"], collected.draws["predictor"][..., 0])
-    for name, values in collected.statistics.items():
-        np.testing.assert_array_equal(stored.statistics[name], values)
-    np.testing.assert_array_equal(stored.labels_test, problem.labels_test)
-    np.testing.assert_array_equal(stored["predictor"], draws["predictor"])
 
 
 @pytest.mark.heavy

@@ -60,17 +60,6 @@ def test_it_is_infinite_width_of_a_problem_at_that_temperature(name, validated, 
         assert number(at(other), score, INFINITE) < number(there, score, INFINITE)
 
 
-def test_it_does_not_depend_on_the_temperature_of_the_others(rng):
-    problem = problem_of("one layer", rng)
-    colder = replace(problem, learning=replace(problem.learning, temperature=0.003))
-    received, expected = (
-        TunedInfiniteWidth.of(one).learning.temperature for one in (colder, problem)
-    )
-    assert problem.temperature != colder.temperature
-    # Both searches end within 1e-6 of ln 𝒯, where the score is flat.
-    np.testing.assert_allclose(received, expected, rtol=1e-4)
-
-
 def test_an_end_of_the_range_is_said(rng):
     """Labels that are all 0 have the larger a density the less noise there is."""
     problem = without_validation(problem_of("one head", rng))

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import sampler
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimates import OF_CHAINS
 from sampler.analysis.kernels import learned_kernels
@@ -91,21 +90,6 @@ def test_exchanging_heads_at_random_leaves_means_of_matrices_and_numbers_as_they
         assert sorted(equal) == [False, True]
 
 
-@pytest.mark.heavy
-def test_a_mean_over_draws_that_are_not_exchanged_is_their_plain_mean():
-    problem, logits, _ = taught()
-    draws = around(logits)
-    table = attention_table(problem, collected(draws))
-    attention, tokens = problem.data.attention, problem.data.tokens
-    expected = np.zeros(table["attention_1"].shape)
-    for chain in range(CHAINS):
-        for draw in range(DRAWS):
-            position = {n: jnp.asarray(values[chain, draw]) for n, values in draws.items()}
-            matrices = np.asarray(attention.matrices(position, tokens)[0])
-            expected[chain] += matrices[table["shown_example"].values] / DRAWS
-    np.testing.assert_allclose(table["attention_1"].values, expected, rtol=1e-4, atol=1e-6)
-
-
 def brute_force(one, other):
     """Distance and overlap of two heads [example, key, query], by loops; entropy of the first."""
     distance, entropy, count = 0.0, 0.0, one.shape[0] * one.shape[2]
@@ -115,19 +99,6 @@ def brute_force(one, other):
             distance += sum(abs(x - y) for x, y in zip(a, b, strict=True)) / 2 / count
             entropy -= sum(x * np.log(x) for x in a) / count
     return distance, np.sum(one * other) / np.sum(other * other), entropy
-
-
-@pytest.mark.heavy
-def test_numbers_of_a_draw_are_those_of_loops_over_its_attention():
-    problem, logits, _ = taught()
-    table = attention_table(problem, collected(around(logits)))
-    assert table.sizes["shown_example"] == len(problem.measured)
-    for head in range(2):
-        one = table["attention_2_single"].values[0, 1, :, head]
-        distance, _, entropy = brute_force(one, table["attention_2_prior"].values[:, head])
-        of_draw = table.sel(measured_draw=table["single"].values[1]).isel(chain=0, head_2=head)
-        np.testing.assert_allclose(of_draw["distance_2"], distance, rtol=1e-5)
-        np.testing.assert_allclose(of_draw["entropy_2"], entropy, rtol=1e-5)
 
 
 def random_matrices(heads, seed):
@@ -149,13 +120,6 @@ def test_distance_overlap_and_entropy_are_those_of_loops():
             np.testing.assert_allclose(received, expected, rtol=1e-12)
 
 
-def test_entropy_of_attention_to_one_token_is_zero_and_to_all_its_largest():
-    alone, all_alike = np.zeros((1, 1, 4, 2)), np.full((1, 1, 4, 2), 0.25)
-    alone[:, :, 1] = 1.0
-    assert attention_entropies(alone)[0] == 0.0
-    np.testing.assert_allclose(attention_entropies(all_alike), np.log(4))
-
-
 def test_heads_of_other_groups_are_never_exchanged():
     """The cheapest order of all four heads would exchange 0 and 1, which are of two kinds."""
     costs = 1.0 - np.eye(4)[[1, 0, 3, 2]]
@@ -171,43 +135,6 @@ def test_the_medoid_is_that_of_all_orders():
         axis=1
     )
     assert medoid([costs], [((0, 1),)]) == np.argmin(best)
-
-
-COPY = {"kind": "copy", "tokens": 6, "symbols": 3, "examples_train": 9, "examples_test": 4}
-
-
-@pytest.mark.heavy
-def test_attention_by_positions_is_the_softmax_of_its_logits():
-    recipe = learned_recipe(task=COPY, heads=(("learned", "learned"),))
-    problem = build_problem(recipe, make_labelled_task(recipe))
-    normal = 4.0 * np.random.default_rng(3).standard_normal((CHAINS, DRAWS, 2, 6))
-    table = attention_table(problem, collected({"logits_1": normal}))
-    weights = np.exp(recipe.attention.inverse_temperature * normal)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    order = table["head_of_place_1"].values[..., None]
-    expected = np.take_along_axis(weights, order, axis=2)[:, table["single"].values]
-    received = table["attention_1_single"].values[:, :, 0, :, :, 0]
-    np.testing.assert_allclose(received, expected, rtol=1e-5)
-
-
-@pytest.mark.heavy
-def test_the_order_of_heads_is_that_of_a_draw():
-    inputs = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
-    attention = {"heads": [["learned", "learned"]], "learned": {"variance": 9.0}}
-    task = sampler.Arrays(
-        inputs=inputs[0], labels=np.sign(inputs[0, :, 1, 0]),
-        inputs_test=inputs[1], labels_test=np.sign(inputs[1, :, 1, 0]),
-    )  # fmt: skip
-    recipe = sampler.Recipe(task=task, attention=attention, network={"widths": 3})
-    problem = sampler.make_problem(recipe)
-    draws = around({"logits_1": np.random.default_rng(6).standard_normal((2, 3, 3))})
-    plain = attention_table(problem, collected(draws))
-    mixed = attention_table(problem, collected(exchanged(draws)[0]))
-    expected = plain["attention_1"].values
-    turned = [expected, expected[:, :, ::-1]]  # the reference may stand either way round
-    apart = [np.abs(mixed["attention_1"].values - one).max() for one in turned]
-    assert min(apart) < 1e-6
-    assert max(apart) > 1e-2
 
 
 @pytest.mark.heavy
@@ -270,22 +197,6 @@ def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
     assert (np.diff(labels) >= 0).all()
     alignment = np.asarray(kernel_alignment(jnp.asarray(expected), jnp.asarray(labels)))
     np.testing.assert_allclose(table["kernel_alignment"], alignment, rtol=1e-4)
-
-
-@pytest.mark.heavy
-def test_at_infinite_width_the_kernel_is_that_of_the_limit():
-    recipe = learned_recipe(heads=(("learned", "learned"),), widths="infinite")
-    problem = build_problem(recipe, make_labelled_task(recipe))
-    weights = {"logits_1": np.random.default_rng(2).standard_normal((CHAINS, DRAWS, 2, 11, 11))}
-    table = learned_kernels(problem, collected(weights), OF_CHAINS)
-    expected = np.zeros((7, 7))
-    for chain in range(CHAINS):
-        for draw in range(DRAWS):
-            position = {"logits_1": jnp.asarray(weights["logits_1"][chain, draw])}
-            attended = np.asarray(problem.data.train(position))
-            flat = attended[table["shown_example"].values].reshape(7, -1)
-            expected += flat @ flat.T / flat.shape[1] / (CHAINS * DRAWS)
-    np.testing.assert_allclose(table["kernel"], expected, rtol=1e-5)
 
 
 @pytest.mark.heavy

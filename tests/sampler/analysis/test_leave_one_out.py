@@ -14,7 +14,6 @@ from scipy.stats import norm
 
 import sampler
 import sampler.problem
-from sampler.analysis import cross_validation
 from sampler.analysis.cross_validation import (
     error_of_total,
     limit_of_k,
@@ -116,23 +115,6 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
     np.testing.assert_array_equal(known, labels)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"], pytest.mark.long))
-def test_of_too_many_examples_nothing_is_said_of_single_ones(space, monkeypatch):
-    """Nothing else changes."""
-    held, theory = drawn(space, MANY), sampler.solve(chosen(MANY))
-    for module in (sampler.problem, cross_validation):
-        monkeypatch.setattr(module, "MOST_POINTWISE", MANY)
-    many = drawn(space, MANY)
-    absent = {"log_likelihood", "posterior_predictive", "prior_predictive", "leave_one_out"}
-    absent |= {"leave_one_out_predictive", "observed_data"} & set(held.children)
-    assert set(held.children) - set(many.children) == absent
-    xr.testing.assert_equal(many["posterior"].to_dataset(), held["posterior"].to_dataset())
-    solved = sampler.solve(chosen(MANY))
-    assert set(theory) - set(solved) == {"elpd", "elpd_by_example"}
-    xr.testing.assert_allclose(solved, theory[list(solved)])
-
-
 def correlated(rng, examples: int = 7) -> np.ndarray:
     """Log likelihoods [chain, draw, example], some of them with heavy tails."""
     tails = np.linspace(0.05, 0.9, examples)
@@ -158,15 +140,6 @@ def test_terms_are_those_of_arviz(rng):
 
 
 @pytest.mark.heavy
-def test_the_error_of_a_term_is_that_of_independent_repetitions(rng):
-    found = [pointwise_elpd(correlated(rng)[..., :3])[0] for _ in range(200)]
-    spread = np.std([one["elpd"] for one in found], axis=0, ddof=1)
-    said = np.mean([one["mcse"] for one in found], axis=0)
-    # A standard deviation of 200 values is known to 5 %.
-    np.testing.assert_allclose(said, spread, rtol=0.25)
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("repetitions", [None, 8])
 def test_the_error_of_the_sum_is_that_of_independent_repetitions(repetitions, rng):
     """Terms come from the same draws: θ of N(0, 0.3²), where ln p(y_i | θ) = −(y_i − θ)²/2."""
@@ -180,15 +153,6 @@ def test_the_error_of_the_sum_is_that_of_independent_repetitions(repetitions, rn
         errors.append(error_of_total(moved, averages))
     # A standard deviation of 200 values is known to 5 %.
     assert np.mean(np.square(errors)) ** 0.5 == pytest.approx(np.std(sums, ddof=1), rel=0.2)
-
-
-def test_few_draws_have_no_tail(rng):
-    values = correlated(rng)[:, :6]
-    found, _ = pointwise_elpd(values)
-    assert np.isnan(found["pareto_k"]).all()
-    # Without smoothing it is the harmonic mean of the likelihoods.
-    expected = -np.log(np.mean(np.exp(-values), axis=(0, 1)))
-    np.testing.assert_allclose(found["elpd"], expected, rtol=1e-12)
 
 
 def test_few_draws_give_numbers_for_every_example():

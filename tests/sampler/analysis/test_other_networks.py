@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.comparison import ComparisonTree, compare
+from sampler.analysis.comparison import compare
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.presentation.several_runs import models_table
-from sampler.presentation.views import other_networks_table, statements_table, tables_of
+from sampler.presentation.views import other_networks_table, statements_table
 from tests.sampler.analysis.test_comparison import COST, FAILED, PASSED, draws_of, theory_beside
 from tests.shown import assert_shows, rows_of
 from tests.small import TEST, TRAIN
@@ -106,47 +106,6 @@ def test_nothing_is_said_of_how_far_infinite_width_is_off(given):
         assert not of["state"].any()
     names = {comparison.names[other] for other in OTHERS}
     assert not names & set(headers(statements_table(comparison)))
-
-
-def test_scores_of_infinite_width_have_the_paired_error(given):
-    comparison = held(given).comparison
-    ours = scores_by_example(given, "sampled")
-    for other in OTHERS:
-        theirs = scores_by_example(given, other)
-        for score, values in ours.items():
-            apart = values - theirs[score]
-            found = comparison.rows[score, other]
-            assert found["ahead"] == pytest.approx(np.mean(apart), rel=1e-9)
-            expected = np.std(apart, ddof=1) / np.sqrt(TEST)
-            assert found["ahead_error"] == pytest.approx(expected, rel=1e-9)
-        left_out = given.theory["elpd_by_example"].sel(predictor=other).values
-        apart = given.tree["leave_one_out"]["elpd"].values - left_out
-        found = comparison.rows["elpd", other]
-        assert found["ahead"] == pytest.approx(apart.sum(), rel=1e-9)
-        assert found["ahead_error"] == pytest.approx(
-            np.std(apart, ddof=1) * np.sqrt(TRAIN), rel=1e-9
-        )
-    assert np.isnan(comparison.rows["accuracy", "leading"]["ahead"])
-    again = ComparisonTree(comparison.tree).to_json()["summary"]["accuracy"]["infinite"]
-    assert again["ahead"] == comparison.rows["accuracy", "infinite"]["ahead"]
-
-
-def test_scores_are_shown_as_they_are_stored(given):
-    comparison = held(given).comparison
-    table = other_networks_table(comparison)
-    assert headers(table)[1:] == [comparison.names[who] for who in OTHERS]
-    rows = {row[0]: row[1:] for row in table.rows}
-    for score, scale in {"accuracy": 100.0, "log_predictive_density": 1.0}.items():
-        for cell, who in zip(rows[comparison.rows[score, "sampled"]["label"]], OTHERS, strict=True):
-            numbers = re.findall(r"[−-]?\d+\.?\d*", str(cell))
-            shown, error = (float(text.replace("−", "-")) for text in numbers[:2])
-            stored = comparison.rows[score, who]
-            unit = 10.0 ** -len(numbers[1].partition(".")[2])
-            assert abs(shown - scale * stored["ahead"]) <= 0.5001 * unit
-            assert abs(error - scale * stored["ahead_error"]) <= 0.5001 * unit
-    assert any(
-        other_networks_table(comparison).title == one.title for one in tables_of(held(given))
-    )
 
 
 def test_draws_that_fail_are_ahead_of_nothing(given):

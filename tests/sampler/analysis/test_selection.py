@@ -100,19 +100,6 @@ def test_the_best_accuracy_is_chosen(scores, best, second, tmp_path):
     )
 
 
-def test_temperatures_are_compared_example_by_example(tmp_path):
-    """Examples differ by ten, temperatures by 0.1 ± 0.02: only paired examples show it."""
-    common = np.array([-10.0, 0.0, 10.0, 3.0])
-    better = common + np.array([0.13, 0.07, 0.14, 0.06])
-    (row,) = selection(*swept(tmp_path, [theory(HALF, common), theory(HALF, better)])).values()
-    assert row["ahead_log_predictive_density"] == pytest.approx(0.1, rel=1e-12)
-    paired = np.std([0.13, 0.07, 0.14, 0.06], ddof=1) / 2
-    assert row["ahead_log_predictive_density_error"] == pytest.approx(paired, rel=1e-12)
-    alone = np.std(better, ddof=1) / 2
-    assert row["log_predictive_density_error"] == pytest.approx(alone, rel=1e-12)
-    assert (row["ahead_accuracy"], row["ahead_accuracy_error"]) == (0.0, 0.0)
-
-
 def test_nothing_is_chosen_without_scores(tmp_path):
     assert selection(*swept(tmp_path, [None, None])) == {}
 
@@ -160,24 +147,6 @@ def finished(arrays, tmp_path_factory) -> Path:
         tmp_path_factory, "solved_sweep", lambda folder: solved(folder / "run", arrays).name
     )
     return folder / "run" / "results"
-
-
-@pytest.mark.heavy
-def test_each_width_has_the_temperature_of_its_best_accuracy(finished):
-    rows, points = read(finished), dict(load_recipe(finished / "recipe.toml").points())
-    assert [row["settings"] for row in rows.values()] == [{"network.widths": n} for n in (3, 4)]
-    for chosen, row in rows.items():
-        scores = {}
-        for label, point in points.items():
-            if point.network.widths == row["settings"]["network.widths"]:
-                with xr.open_dataset(finished / label / "theory.nc", engine="h5netcdf") as table:
-                    one = table.sel(predictor="leading")
-                    names = ("validation_accuracy", "validation_log_predictive_density")
-                    scores[label] = tuple(float(one[name]) for name in names)
-        assert chosen == max(scores, key=scores.get)
-        assert points[chosen].posterior.temperature == row["temperature"]
-        received = row["accuracy"], row["log_predictive_density"]
-        assert received == pytest.approx(scores[chosen], rel=1e-12)
 
 
 @pytest.mark.heavy

@@ -7,13 +7,11 @@ import scipy.stats
 import xarray as xr
 
 from sampler.analysis.draws import Draws
-from sampler.analysis.estimates import OF_CHAINS, batch_means
 from sampler.analysis.predictors import INFINITE, LEADING, predicted
-from sampler.analysis.scores import error_of_mean
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import validation_draws, validation_scores
 from sampler.problem import Problem
-from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_network_data
 from theory import LearningProblem, OrderParameters, solve_saddle_point, sub_network
 
@@ -133,43 +131,6 @@ def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
         assert_equal_to_rounding(float(received[score].value), value, **ROUNDING, what=score)
 
 
-def test_the_error_of_a_sampled_score_is_that_of_its_bootstrap(rng):
-    """Var[m] = E[m²] − E[m]² of every resampled set of batches."""
-    problem = problem_of("one layer", rng)
-    table = validation_draws(
-        problem, {"order_parameter": random_overlaps(problem.architecture, rng, 2, 30)}
-    )
-    mean, variance = table["predictor_mean"].values, table["predictor_variance"].values
-    labels, count = problem.labels_validation, mean.shape[0] * mean.shape[1]
-
-    def scores(means):
-        first, second, within = np.moveaxis(means, -1, 0)
-        total = within + (second - first**2) * count / (count - 1) + TEMPERATURE
-        density = scipy.stats.norm.logpdf(labels, first, np.sqrt(total)).mean(axis=(-2, -1))
-        return np.stack([density, ((labels - first) ** 2).mean(axis=(-2, -1))], axis=-1)
-
-    batches = batch_means(np.stack([mean, mean**2, variance], axis=-1))
-    expected = OF_CHAINS.bootstrap(scores, batches)
-    found = validation_scores(Draws(xr.DataTree.from_dict({"validation": table})))
-    for place, score in enumerate(("log_predictive_density", "squared_error")):
-        np.testing.assert_allclose(found[score].value, expected.value[place], rtol=1e-10)
-        np.testing.assert_allclose(found[score].mcse, expected.mcse[place], rtol=1e-8)
-
-
-def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):
-    """Independent draws, forty times over: the scores vary by what each of them reports."""
-    problem = problem_of("one layer", rng)
-    repeated = [
-        sampled_scores_of(problem, random_overlaps(problem.architecture, rng, 4, 40))
-        for _ in range(40)
-    ]
-    for score in ("log_predictive_density", "squared_error"):
-        values = np.array([found[score].value for found in repeated])
-        reported = np.sqrt(np.mean([found[score].mcse ** 2 for found in repeated]))
-        error = reported / np.sqrt(2 * (len(values) - 1))
-        assert_within_mcse(values.std(ddof=1), reported, error, what=score)
-
-
 def test_labels_that_are_no_classes_have_no_accuracy(rng):
     full = problem_of("one head", rng)
     problem = Problem(
@@ -178,8 +139,3 @@ def test_labels_that_are_no_classes_have_no_accuracy(rng):
     )  # fmt: skip
     found = sampled_scores_of(problem, np.ones((2, 5, 1, 1)))
     assert set(found) == {"log_predictive_density", "squared_error"}
-
-
-def test_the_error_by_a_finite_split_is_that_of_a_mean():
-    assert error_of_mean(np.array([1.0, 2.0, 6.0])) == pytest.approx(np.sqrt(7.0 / 3.0))
-    assert np.isnan(error_of_mean(np.array([1.0])))

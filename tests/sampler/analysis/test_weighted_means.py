@@ -58,17 +58,6 @@ def weights_of(run: RunResults) -> np.ndarray:
     return weights / weights.sum()
 
 
-def test_the_spread_of_a_sampled_temperature_is_that_of_weighted_draws(run):
-    drawn, weights = run.draws["posterior"]["temperature"].values, weights_of(run)
-    mean = sum(w * row.mean() for w, row in zip(weights, drawn, strict=True))
-    square = sum(w * np.mean((row - mean) ** 2) for w, row in zip(weights, drawn, strict=True))
-    count = drawn.size
-    assert run.comparison.rows["temperature", SAMPLED]["value"] == pytest.approx(mean, rel=1e-12)
-    spread = run.comparison.rows["temperature", SAMPLED]["spread"]
-    assert spread == pytest.approx(np.sqrt(square * count / (count - 1)), rel=1e-12)
-    assert abs(spread / drawn.std(ddof=1) - 1.0) > 0.05
-
-
 def test_the_calibration_error_is_that_of_weighted_moments(run):
     probability = probability_of_positive(*run.label_moments(SAMPLED))
     shown = calibration_error(probability, run.labels_test > 0)

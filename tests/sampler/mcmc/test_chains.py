@@ -14,16 +14,13 @@ from jax.tree_util import register_dataclass
 from numpyro.infer import HMC, MCMC, init_to_sample
 
 from sampler import runtime
-from sampler.errors import ExitCode
 from sampler.mcmc import chains, observer
 from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.hamiltonian import StaticHmc
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.weights import WeightSpace
 from sampler.runtime import devices_for
-from sampler.storage.manifest import read_manifest
 from sampler.streams import Stream, jax_key
-from tests.commands import TINY, command, settings, stored_arrays
 from tests.problems import chain_settings, random_problem, space_of
 from tests.sampler.mcmc.laws import Normal
 from theory import Architecture
@@ -267,48 +264,7 @@ def test_divergences_between_kept_draws_are_counted():
     assert judged.numbers["divergences"] == np.sum(earlier | last)
 
 
-@pytest.mark.heavy
-def test_one_chain_in_single_precision_without_warmup(rng):
-    with jax.enable_x64(False):
-        settings = replace(SETTINGS, chains=1, warmup=0, draws=5)
-        run = sampled(small_space(rng, "float32"), settings)
-    assert {chunk.phase for chunk in run.chunks} == {"draws"}
-    assert run.draws["order_parameter"].shape == (1, 5, 2, 2)
-    assert {values.dtype for values in run.draws.values()} == {np.dtype("float32")}
-    assert all(np.isfinite(values).all() for values in run.draws.values())
-    assert run.statistics["lp"].dtype == np.float32
-
-
-DIVIDED = "--xla_force_host_platform_device_count={count}"
-SHORT = ("sampler.warmup=10", "sampler.draws=10", "sampler.max_tree_depth=4")
-
-
 @pytest.mark.parametrize(("chains", "count", "used"), [(4, 1, 1), (4, 3, 2), (6, 4, 3)])
 def test_every_device_has_as_many_chains(monkeypatch, chains, count, used):
     monkeypatch.setattr(jax, "devices", lambda: list(range(count)))
     assert len(devices_for(chains)) == used
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("algorithm", ["nuts", "split_hmc"])
-def test_draws_do_not_depend_on_the_number_of_devices(algorithm, tmp_path, monkeypatch):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(TINY)
-    found = {}
-    for count in (1, 4):
-        monkeypatch.setenv("XLA_FLAGS", DIVIDED.format(count=count))
-        directory = tmp_path / f"{count}"
-        code, errors = command(
-            "sample",
-            recipe,
-            "--out",
-            directory,
-            *settings(*SHORT, f"sampler.algorithm={algorithm}"),
-        )
-        # so few draws pass no diagnostics
-        assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), errors
-        assert read_manifest(directory).devices == count
-        found[count] = stored_arrays(directory)["posterior/order_parameter"]
-    assert np.ptp(found[1], axis=1).min() > 0
-    # rounding, magnified by at most twenty transitions
-    np.testing.assert_allclose(found[4], found[1], rtol=1e-6)

@@ -1,9 +1,13 @@
 """Draws gathered chunk by chunk, whole or every k-th of them."""
 
+from itertools import pairwise
+
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sampler.mcmc.algorithm import Chunk
-from sampler.mcmc.collected_draws import LIMITS, MOST_THINNED, DrawCollector, Limit
+from sampler.mcmc.collected_draws import DrawCollector, Limit
 from sampler.mcmc.diagnostics import diagnose
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import NUTS
@@ -24,37 +28,58 @@ def some_draws(rng, draws=60):
     return observables, healthy_statistics(rng, shape)
 
 
-def test_chunks_are_joined_in_order(rng):
-    observables, statistics = some_draws(rng)
-    for pieces in (1, 4, 7):
-        collected = collect(observables, statistics, pieces=pieces)
-        assert not collected.thinned
-        for expected, received in (
-            (observables, collected.draws),
-            (statistics, collected.statistics),
-            (statistics, collected.warmup_statistics),
-        ):
-            assert set(received) == set(expected)
-            for name, values in expected.items():
-                np.testing.assert_array_equal(received[name], values)
-        assert collected.seconds == {"warmup": 1.0, "draws": 0.5 * pieces}
+DRAWS = 60
 
 
-def test_of_a_predictor_above_the_limit_every_kth_draw_is_kept_and_of_nothing_else(rng):
-    """Of 60 draws as many as are within the limit, after halvings."""
-    observables, statistics = some_draws(rng)
-    values = observables["predictor"]
-    of_draw = values.nbytes // 2 // 60
-    enough = {"predictor": Limit(60 * of_draw)}
-    assert "predictor" in collect(observables, statistics, limits=enough).draws
-    for draws, stride in ((59, 2), (30, 2), (29, 4), (14, 8), (0, 32)):
-        for pieces in (1, 7):
-            limits = {"predictor": Limit(draws * of_draw)}
-            collected = collect(observables, statistics, pieces=pieces, limits=limits)
-            assert set(collected.draws) == {"order_parameter"}
-            thinned = collected.thinned["predictor"]
-            assert thinned.draws.tolist() == list(range(0, 60, stride))
-            np.testing.assert_array_equal(thinned.values, values[:, ::stride])
+def stride_for(draws: int, most: int) -> int:
+    """The smallest power of two of which at most so many draws are left, or two of them."""
+    return next(2**k for k in range(10) if -(-draws // 2**k) <= max(2, most))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cuts=st.sets(st.integers(1, DRAWS - 1), max_size=10),
+    kept=st.integers(0, DRAWS + 5),
+    wanted=st.integers(1, DRAWS),
+    stored=st.booleans(),
+)
+def test_what_is_kept_depends_on_no_chunk(cuts, kept, wanted, stored):
+    """Everything of what is small, every k-th draw of what is large, the smallest k that fits.
+
+    Also where every chunk goes to another collector, which goes on from what is stored. Of what is
+    limited by a number of draws there are never all.
+    """
+    observables, statistics = some_draws(np.random.default_rng(3), DRAWS)
+    observables["predictor_validation"] = single(observables["predictor"] + 1.0)
+    of_draw = observables["predictor"].nbytes // 2 // DRAWS
+    limits = {"predictor": Limit(kept * of_draw), "predictor_validation": Limit(most=wanted)}
+    collected, ends = DrawCollector(limits), [0, *sorted(cuts), DRAWS]
+    for start, end in pairwise(ends):
+        parts = [
+            {name: values[:, start:end] for name, values in one.items()}
+            for one in (statistics, observables)
+        ]
+        collected(Chunk("draws", end, DRAWS, *parts, 0.5))
+        if stored:
+            other = DrawCollector(limits)
+            other.restore({key: values.copy() for key, values in collected.arrays.items()})
+            collected = other
+    strides = {
+        "order_parameter": None,
+        "predictor": stride if (stride := stride_for(DRAWS, kept)) > 1 else None,
+        "predictor_validation": stride_for(DRAWS, wanted),
+    }
+    for name, stride in strides.items():
+        if stride is None:
+            values = collected.draws[name]
+        else:
+            assert name not in collected.draws
+            values = collected.thinned[name].values
+            assert collected.thinned[name].draws.tolist() == list(range(0, DRAWS, stride))
+        np.testing.assert_array_equal(values, observables[name][:, ::stride], err_msg=name)
+    for name, values in statistics.items():
+        np.testing.assert_array_equal(collected.statistics[name], values)
+    assert collected.seconds == {"warmup": 0.0, "draws": 0.5 * (len(ends) - 1)}
 
 
 def test_what_is_kept_of_a_large_predictor_is_diagnosed(rng):
@@ -62,66 +87,14 @@ def test_what_is_kept_of_a_large_predictor_is_diagnosed(rng):
     observables, statistics = some_draws(rng, 200)
     wide = single(rng.standard_normal((2, 200, 30, 1)))
     wide[1, :, -1] = single(wide[1, :, -1] + 1.0)
-    for pieces in (1, 7):
-        limits = {"predictor": Limit(wide.nbytes // 2 // 3)}
-        both = {**observables, "predictor": wide}
-        collected = collect(both, statistics, pieces=pieces, limits=limits)
-        np.testing.assert_array_equal(collected.judged["predictor"], wide[:, ::4])
-        found = diagnose(collected.judged, statistics, NUTS)
-        expected = diagnose({"predictor": wide[:, ::4, -1:]}, statistics, NUTS)
-        received = found.quantities["predictor"].r_hat
-        assert_equal_to_rounding(received, expected.quantities["predictor"].r_hat, operations=1e4)
-        assert not found.passed
-
-
-def test_a_predictor_of_which_few_draws_are_wanted_is_thinned(rng):
-    draws = 3 * MOST_THINNED
-    values = single(rng.standard_normal((2, draws, 5, 1)))
-    statistics = healthy_statistics(rng, (2, draws))
-    for pieces in (1, 6):
-        collected = collect({"predictor_validation": values}, statistics, pieces=pieces)
-        assert not collected.draws
-        thinned = collected.thinned["predictor_validation"]
-        assert thinned.draws.tolist() == list(range(0, draws, 4))
-        np.testing.assert_array_equal(thinned.values, values[:, thinned.draws])
-
-
-def test_what_draws_say_of_examples_is_thinned_to_what_is_kept(rng):
-    """A hundred draws fit: of 250 every fourth is left, after two halvings."""
-    values = rng.standard_normal((2, 250, 6)).astype(np.float32)
-    limits = {"log_likelihood": Limit(values[:, :100].nbytes)}
-    for pieces in (1, 9):
-        statistics = healthy_statistics(rng, (2, 250))
-        collected = collect({"log_likelihood": values}, statistics, pieces=pieces, limits=limits)
-        thinned = collected.thinned["log_likelihood"]
-        assert thinned.draws.tolist() == list(range(0, 250, 4))
-        np.testing.assert_array_equal(thinned.values, values[:, ::4])
-
-
-def test_a_collector_goes_on_from_what_another_one_stored(rng):
-    """At every chunk, before, while and after quantities grow too large: the same bits."""
-    draws, pieces, each = 480, 12, 40
-    observables, statistics = some_draws(rng, draws)
-    observables["predictor_validation"] = observables["predictor"] + 1.0
-    limits = {**LIMITS, "predictor": Limit(observables["predictor"].nbytes // 6)}
-    expected = collect(observables, statistics, pieces=pieces, limits=limits)
-    first = DrawCollector(limits)
-    for end in range(each, draws + 1, each):
-        cut = slice(end - each, end)
-        parts = [{n: v[:, cut] for n, v in p.items()} for p in (statistics, observables)]
-        first(Chunk("draws", end, draws, *parts, 0.5))
-        # As another process finds it.
-        second = DrawCollector(limits)
-        second.restore({key: values.copy() for key, values in first.arrays.items()})
-        first = second
-    for one, other in (
-        (expected.draws["order_parameter"], first.draws["order_parameter"]),
-        (expected.thinned["predictor"].values, first.thinned["predictor"].values),
-        (expected.thinned["predictor_validation"].values,
-         first.thinned["predictor_validation"].values),
-        (expected.statistics["lp"], first.statistics["lp"]),
-    ):  # fmt: skip
-        np.testing.assert_array_equal(one, other)
+    limits = {"predictor": Limit(wide.nbytes // 2 // 3)}
+    collected = collect({**observables, "predictor": wide}, statistics, limits=limits)
+    np.testing.assert_array_equal(collected.judged["predictor"], wide[:, ::4])
+    found = diagnose(collected.judged, statistics, NUTS)
+    expected = diagnose({"predictor": wide[:, ::4, -1:]}, statistics, NUTS)
+    received = found.quantities["predictor"].r_hat
+    assert_equal_to_rounding(received, expected.quantities["predictor"].r_hat, operations=1e4)
+    assert not found.passed
 
 
 def test_totals_are_those_of_warmup_and_draws(rng):

@@ -7,19 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-import sampler
 from sampler.mcmc.algorithm import Algorithm
 from sampler.posterior.exported import observe_points
 from sampler.posterior.importance_sampling import BatchedDensity
-from tests import ROOT
 from tests.problems import HMC, NUTS, SPLIT_HMC, all_but, chain_settings, random_problem, space_of
 from theory import Architecture
 
 SETTINGS = chain_settings(chains=2, warmup=3, draws=3)
 WIDE, WIDER = (7, 8, 9), (70, 60, 50)
 VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
-# Of a run of the first recipe, from the theory to the report.
-MOST_PROGRAMS = 52
 ALGORITHMS = {
     "nuts": replace(NUTS, max_tree_depth=2),
     "hmc": replace(HMC, leapfrog_steps=2),
@@ -88,17 +84,3 @@ def test_one_compilation_serves_all_temperatures_and_variances_of_weights(compil
     _, others = work(space, algorithm, WIDE, OTHERS, 0.2)
     assert compiled == []
     assert np.all(draws != others)
-
-
-@pytest.mark.long
-def test_a_run_compiles_few_programs_and_a_run_at_another_width_one(compiled, tmp_path, undrawn):
-    """Fewer draws than the recipe's are made by the same programs; weights have other shapes."""
-    counts = []
-    for width in (10, 20):
-        compiled.clear()
-        changed = {"network.widths": width, "sampler.draws": 60, "sampler.weight_draws": 20}
-        recipe = sampler.Recipe.load(ROOT / "runs" / "quickstart.toml", changed)
-        sampler.run(recipe, out=tmp_path / f"{width}", progress=False)
-        counts.append(len(compiled))
-    assert counts[0] <= MOST_PROGRAMS, compiled
-    assert counts[1] <= 1, compiled

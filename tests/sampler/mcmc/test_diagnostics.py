@@ -131,14 +131,6 @@ def test_elements_that_are_not_judged_must_move_too(rng):
     assert [one.split(":")[0] for one in received.reasons] == ["predictor[1]"]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_draws_too_few_for_r_hat_fail_by_their_number(count, rng):
-    draws = {"predictor": rng.standard_normal((2, count, 6))}
-    received = diagnose(draws, healthy_statistics(rng, (2, count)), NUTS)
-    assert [reason.split()[1] for reason in received.reasons] == [str(count)]
-    assert received.quantities == {}
-
-
 def test_divergences_fail_above_one_in_a_thousand_and_are_remarked_on_below(rng):
     draws, statistics = healthy(rng)
     statistics["diverging"][0, :4] = True  # 4 of 4000: the limit itself
@@ -213,15 +205,6 @@ def test_saturated_trajectories_are_only_remarked_on(rng):
     assert deeper.numbers["saturated_share"] == 0.0
     static = diagnose(draws, statistics, HMC)
     assert static.remarks == ()
-
-
-def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
-    shape = (2, 1000)
-    statistics = healthy_statistics(rng, shape)
-    many = rng.standard_normal((*shape, 2 * MOST_DIAGNOSED))
-    many[1, :, -1] += 5.0  # the last element belongs to every even selection
-    received = diagnose({"predictor": many}, statistics, NUTS)
-    assert received.quantities["predictor"].r_hat > 1.5
 
 
 def test_depths_of_trees_are_those_of_their_leapfrog_steps():

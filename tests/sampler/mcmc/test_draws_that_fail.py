@@ -47,16 +47,6 @@ def test_an_element_without_r_hat_fails_and_is_the_worst(rng):
     assert {reason.split()[0] for reason in received.reasons} == {"predictor:"}
 
 
-@pytest.mark.parametrize("chain", range(LONG[0]))
-def test_an_element_that_stands_still_in_one_chain_fails(chain, rng):
-    """In the middle of its law, where its mean is that of the others."""
-    draws, statistics = healthy(rng)
-    draws["predictor"][chain, :, 2] = 0.0
-    received = diagnose(draws, statistics, NUTS)
-    assert received.verdict == "fail"
-    assert all(reason.startswith("predictor") for reason in received.reasons)
-
-
 def test_draws_that_alone_were_kept_are_judged(rng):
     """Of a predictor that is too large for all of them, of which one chain stands apart."""
     draws = FIRST_CHECK

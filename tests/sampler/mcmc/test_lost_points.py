@@ -15,17 +15,14 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.marginal_likelihood import bridge_evidence, evidence_beside
 from sampler.mcmc.repetitions import flat, nested, particles_of, statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
-from sampler.posterior import importance_sampling
 from sampler.posterior.densities import log_ratios
 from sampler.posterior.initial_distribution import InitialDistribution
 from tests.assertions import assert_within_mcse
-from tests.problems import NUTS, SPLIT_HMC, TEMPERED, sampled, scalar_problem, space_of
+from tests.problems import NUTS, SPLIT_HMC, TEMPERED, sampled
 from tests.sampler.mcmc.laws import Linear, with_mode
 from tests.sampler.mcmc.test_tempered_smc import repetitions
 
@@ -132,43 +129,8 @@ def test_what_a_bound_excludes_is_not_lost():
     assert np.all(np.asarray(least) <= np.asarray(jax.vmap(plain.potential)(jnp.asarray(points))))
 
 
-@pytest.mark.heavy
-def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monkeypatch, rng):
-    """Of importance and of bridge sampling; density zero is an answer."""
-    problem, _ = scalar_problem(rng)
-    space = space_of(problem)
-    density = importance_sampling.BatchedDensity.__call__
-    drawn = sampled(space, SPLIT_HMC, chains=2, warmup=60, draws=100).draws
-    points = np.concatenate([drawn[f"bartlett_{name}"] for name in space.shapes], axis=-1)
-    edge = points[..., 0].max()
-    for beyond, counted in ((np.nan, True), (-np.inf, False)):
-
-        def spoiled(self, points, beyond=beyond):
-            return np.where(points[:, 0] > edge, beyond, density(self, points))
-
-        monkeypatch.setattr(importance_sampling.BatchedDensity, "__call__", spoiled)
-        bridged = bridge_evidence(space, points, seed=1)
-        assert (bridged.lost > 0) is counted
-        assert bridged.trusted is not counted
-        weighted = importance_sampling.importance_draws(space, 1000, seed=3)
-        assert (weighted.lost > 0) is counted
-        assert weighted.trusted is not counted
-        # What importance lost counts where bridge sampling takes its place.
-        beside = evidence_beside(space, points, seed=1)
-        assert beside.method == ("bridge" if counted else "importance")
-        assert (beside.attributes["log_evidence_lost"] > bridged.lost) is counted
-        assert bool(beside.attributes["log_evidence_trusted"]) is not counted
-
-
 def test_checkpoints_hold_the_count():
     space = edged(np.nan)
     particles = begin(InitialDistribution.prior(space), 64, (1, 0, 2))
     assert particles.lost > 0
     assert particles_of(nested(flat(vars(particles)))).lost == particles.lost
-
-
-def test_the_collector_keeps_the_count_of_every_draw():
-    space = with_mode(edged(np.nan), np.array([0.0]), np.array([[0.3]]))
-    found = sampled(space, SPLIT_HMC, chains=2, warmup=20, draws=30)
-    assert isinstance(found, DrawCollector)
-    assert found.statistics["lost"].shape == (2, 30)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.errors import ExitCode
 from sampler.mcmc.marginal_likelihood import (
     bridge,
     bridge_evidence,
@@ -18,12 +17,9 @@ from sampler.posterior.importance_sampling import BatchedDensity, proposal_about
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
-from tests.commands import SMALLEST, in_process, settings
 from tests.problems import (
-    ARCHITECTURES,
     NUTS,
     exact_scalar_posterior,
-    random_problem,
     sampled,
     scalar_problem,
     space_of,
@@ -60,33 +56,6 @@ def test_one_head_by_quadrature(rng):
 
 
 @pytest.mark.heavy
-def test_evidence_without_data(rng):
-    """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""
-    problem = random_problem(ARCHITECTURES["narrow"], rng)
-    problem = replace(problem, attended=jnp.zeros_like(problem.attended))
-    space = space_of(problem)
-    found = bridge_evidence(space, chains(space), seed=2)
-    assert found.trusted, found.text
-    expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
-    assert_within_mcse(found.value, expected, found.error)
-
-
-@pytest.mark.slow
-def test_errors_are_those_of_repetitions(rng):
-    """The spread over independent chains is what the error says it is."""
-    problem, test = scalar_problem(rng)
-    exact = exact_scalar_posterior(problem, test).log_evidence
-    space = space_of(problem)
-    points = chains(space, count=48, draws=100)
-    found = [
-        bridge_evidence(space, points[first : first + 4], seed=first) for first in range(0, 48, 4)
-    ]
-    score = sum(((one.value - exact) / one.error) ** 2 for one in found)
-    low, high = scipy.stats.chi2.ppf([1e-4, 1 - 1e-4], len(found))
-    assert low < score < high
-
-
-@pytest.mark.heavy
 def test_the_error_has_a_part_of_each_of_both_samples(rng):
     """Independent draws of N(0, 1), and a t beside it: estimates spread as their errors say."""
     any_space = space_of(scalar_problem(rng)[0], whitened=False)
@@ -113,17 +82,3 @@ def test_chains_that_never_move_are_not_trusted(rng):
     assert not found.trusted
     with pytest.raises(ValueError, match="at least 8"):
         bridge_evidence(space, stuck[:, :7], seed=1)
-
-
-@pytest.mark.parametrize("command", ["check", "run"])
-def test_too_many_coordinates_are_refused_before_anything_is_computed(
-    command, tmp_path, capsys, monkeypatch
-):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(SMALLEST)
-    monkeypatch.setattr("sampler.settings.refusals.HESSIAN_COORDINATES", 3)
-    out = () if command == "check" else ("--out", tmp_path / "run")
-    words = command, recipe, *out, *settings("sampler.evidence=true")
-    assert in_process(*words) == ExitCode.BAD_INPUT
-    assert "Hessian" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ import pytest
 from sampler.mcmc import observer as observer_of
 from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.collected_draws import EVERY, LIMITS, MANY_NUMBERS, DrawCollector, Limit
-from sampler.mcmc.observer import Observer, capacity_of
+from sampler.mcmc.observer import Observer
 from sampler.streams import Stream, jax_key
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import SPLIT_HMC, chain_settings, random_problem, space_of
@@ -118,13 +118,6 @@ def test_chains_that_begin_later_are_thinned_from_their_own_first_draw():
     )
 
 
-def test_small_predictors_are_observed_of_every_draw():
-    space = space_named("order_parameters", SMALL)
-    found = Observer.of(space, SETTINGS)(points_of(space), 0)
-    assert not found.thinned
-    assert found.observables["predictor_variance"].shape == (CHAINS, DRAWS, SMALL, 2)
-
-
 def gathered(space, resume=None, collected=None) -> tuple[DrawCollector, list]:
     """What a run gathers, and for every chunk its snapshot with what was gathered by then."""
     collected, stops = DrawCollector() if collected is None else collected, []
@@ -158,19 +151,6 @@ def assert_same_arrays(received, expected):
     for name, values in expected.items():
         if not name.startswith("seconds"):
             np.testing.assert_array_equal(received[name], values, err_msg=name)
-
-
-@pytest.mark.parametrize("tests", [SMALL, LARGE])
-@pytest.mark.parametrize("name", SPACES)
-def test_a_full_chunk_takes_about_the_bytes_that_it_may(name, tests, monkeypatch):
-    space = space_named(name, tests)
-    key = jax.eval_shape(jax.random.key, 0)
-    point = jax.ShapeDtypeStruct((space.size,), space.dtype)
-    observed = jax.eval_shape(lambda k, x: space.observe(k, space.unflatten(x)), key, point)
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((observed, point))) * CHAINS
-    monkeypatch.setattr(observer_of, "CHUNK_BYTES", 20 * size)
-    capacity = capacity_of(space, CHAINS)
-    assert 5 <= capacity <= 20, capacity
 
 
 def test_a_collector_of_thinned_draws_is_that_of_all(rng):

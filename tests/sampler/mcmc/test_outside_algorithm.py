@@ -10,17 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arviz_stats.base import array_stats
 
 from sampler.errors import ExitCode
-from sampler.mcmc.algorithm import ALGORITHMS, ChainSettings
+from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.chain_algorithm import StepAlgorithm
-from sampler.mcmc.collected_draws import DrawCollector
 from sampler.storage.result_files import read_draws
-from tests.assertions import assert_within_mcse
 from tests.commands import in_process as command
 from tests.commands import made_once, settings
-from tests.problems import exact_scalar_posterior, scalar_problem, space_of
 
 pytestmark = pytest.mark.heavy
 
@@ -103,17 +99,3 @@ def test_without_it_the_recipe_is_refused_with_the_algorithms_that_there_are(
         assert command(*words) == ExitCode.BAD_INPUT
         problem = capsys.readouterr().err
         assert all(name in problem for name in ("metropolis", *ALGORITHMS))
-
-
-@pytest.mark.slow
-def test_it_finds_the_posterior_of_one_head(rng):
-    """Mean of U_1 by quadrature, from chains that start around the mode."""
-    problem, test = scalar_problem(rng)
-    exact = exact_scalar_posterior(problem, test)
-    collected = DrawCollector()
-    settings = ChainSettings(chains=4, warmup=200, draws=4000, thinning=5, seed=1)
-    Metropolis(scale=0.5).draw(space_of(problem), settings, collected)
-    draws = collected.draws["order_parameter"][..., 0, 0]
-    axes = {"chain_axis": 0, "draw_axis": 1}
-    ess, error = array_stats.ess(draws, **axes), array_stats.mcse(draws, method="mean", **axes)
-    assert_within_mcse(draws.mean(), exact.order_parameter[0], error, ess=ess, minimum_ess=400)

@@ -13,13 +13,11 @@ from jax.tree_util import register_dataclass
 from sampler.mcmc import chains, observer, split_hmc
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.split_hmc import (
-    LARGEST_ROUNDING,
     SHARE_INDEPENDENT,
     Begin,
     RunningMoments,
     kept_share,
     moved,
-    rounding_of,
     slope_at,
     state_at,
     trajectory,
@@ -39,7 +37,7 @@ from tests.problems import (
     space_of,
 )
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
-from theory import Architecture, LearningProblem, Triangle
+from theory import Architecture, LearningProblem
 
 ALGORITHM = SPLIT_HMC
 WARMUP = SHORT_WARMUP["order_parameters", "split_hmc"]
@@ -215,18 +213,6 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
 
 
 @pytest.mark.heavy
-def test_a_short_warmup_finds_the_step_of_a_long_one(space):
-    """In order parameters, from several seeds: closer than the halving of a search."""
-    found = [
-        collected(space, chain_settings(chains=4, warmup=warmup, draws=1, seed=seed))
-        for warmup, seed in ((20 * WARMUP, 0), (WARMUP, 1), (WARMUP, 2))
-    ]
-    trajectories = np.array([np.mean(one.statistics["n_steps"]) for one in found])
-    sizes = [one.warmup_statistics["step_size"][0, -WARMUP // 2 :].mean() for one in found]
-    assert np.abs(np.log(sizes[1:]) - np.log(sizes[0])).max() < np.log(2.0), trajectories
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_exact_posterior_of_a_single_path(precision):
     problem, test = scalar_problem(np.random.default_rng(4))
@@ -243,24 +229,6 @@ def test_exact_posterior_of_a_single_path(precision):
     ):
         draws = found.draws[name]
         assert_mean(draws, np.broadcast_to(expected, draws.shape[2:]), f"{name}, {precision}")
-
-
-@pytest.mark.heavy
-def test_a_stiff_posterior_is_walked_by_the_adapted_step(rng):
-    """A trajectory that may have few steps is cut short, not made of longer ones."""
-    attended = rng.standard_normal((200, 4, 3))
-    labels = np.sign(attended[:, 0, 0] + attended[:, 1, 1])[:, None]
-    (*_, triangle) = Triangle.empty(4, 3, 1).fold_all([(attended, labels)])
-    problem = triangle.learning_problem(Architecture.uniform((2, 2), 5, 3), 1e-10)
-    received, settings = [], chain_settings(chains=2, warmup=100, draws=30, seed=1)
-    replace(ALGORITHM, max_steps=7).draw(space_of(problem), settings, received.append)
-    last = received[-1].snapshot.arrays["shared['step_size']"]
-    steps, diverging = (
-        np.concatenate([one.statistics[name] for one in received if one.phase == "draws"], axis=1)
-        for name in ("step_size", "diverging")
-    )
-    assert steps.max() <= last
-    assert np.mean(diverging) < 0.5
 
 
 def assert_mean(draws, expected, what) -> None:
@@ -311,18 +279,6 @@ def test_what_a_gradient_reads_decides_whether_single_precision_may_pay(name, rn
     data = replace(space.data, attended_test=tests, stored_cross=None, gram=None)
     many = replace(space, data=data)
     assert ALGORITHM.suited(many).gradient_dtype == "float64"
-
-
-@pytest.mark.heavy
-def test_single_precision_is_left_where_it_would_cost_acceptance(space, monkeypatch):
-    assert ALGORITHM.suited(space).gradient_dtype == "float64"  # not worth while
-    monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", 1)
-    assert ALGORITHM.suited(space).gradient_dtype == "float32"
-    # More examples than features: the kernel is singular but for the temperature.
-    problem = random_problem(ARCHITECTURES["one head"], np.random.default_rng(3), examples=20)
-    cold = space_of(replace(problem, temperature=1e-7))
-    assert rounding_of(cold.with_single_gradients()) > LARGEST_ROUNDING
-    assert ALGORITHM.suited(cold).gradient_dtype == "float64"
 
 
 @pytest.mark.heavy

@@ -101,18 +101,6 @@ def test_gaussian_evidence_and_moments(start, linear):
     assert_within_mcse(found, exact_moments(mean, covariance), errors)
 
 
-def test_a_rough_gradient_leaves_the_law_exact(linear):
-    """Trajectories are accepted by values in double precision."""
-    space, evidence, mean, covariance = linear
-    single = space.with_single_gradients()
-    assert single.gradient_dtype == "float32"
-    made = repetitions(InitialDistribution.prior(single))
-    value, error = evidence_of(made)
-    assert_within_mcse(value, evidence, error)
-    found, errors = weighted_means(made, moments)
-    assert_within_mcse(found, exact_moments(mean, covariance), errors)
-
-
 def test_the_start_law_is_normalised_and_drawn_from(linear):
     """By importance: the mean of q_0/N over draws of N is 1, and draws have the mean of q_0."""
     space, *_ = linear
@@ -200,14 +188,6 @@ def test_particles_from_the_modes_know_the_weight_of_each(phases):
     assert_within_mcse(value, -np.log(1.0 - WEIGHT), error)
     share, errors = weighted_means(made["modes"], lambda points: points[:, :1] > FAR / 2)
     assert_within_mcse(share, WEIGHT, errors)
-
-
-def test_particles_from_the_prior_miss_it_and_agree_with_each_other(phases):
-    *_, made = phases
-    value, error = evidence_of(made["prior"])
-    assert error < 0.1
-    assert value < -np.log(1.0 - WEIGHT) - 4 * max(error, 0.1)
-    assert all((one.points[:, 0] < FAR / 2).all() for one in made["prior"])
 
 
 def statistics(made, law=None) -> dict[str, np.ndarray]:

@@ -6,10 +6,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 import scipy.stats
-from numpyro import handlers, infer
+from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from sampler.data.examples import Examples
@@ -22,9 +21,7 @@ from tests.assertions import assert_within_mcse
 from tests.learned import learned_problem
 from tests.problems import (
     ARCHITECTURES,
-    exact_scalar_posterior,
     random_problem,
-    scalar_problem,
     space_of,
 )
 from tests.token_networks import loops, random_token_problem
@@ -277,38 +274,6 @@ def test_new_labels_are_those_of_the_joint_gaussian(rng):
 
 
 # --- what NumPyro does with a model
-
-
-@pytest.mark.heavy
-def test_nuts_finds_the_posterior_that_quadrature_knows(without_annotation_checks):
-    """NumPyro puts hashes in the place of arrays among the arguments: unchecked, as for users."""
-    problem, test = scalar_problem(np.random.default_rng(7))
-    exact, name = exact_scalar_posterior(problem, test), "predictor_mean"
-    model, kwargs = problem_of(problem, test).numpyro_model("order_parameters", (name,))
-    mcmc = infer.MCMC(
-        infer.NUTS(model), num_warmup=300, num_samples=1500, num_chains=2,
-        chain_method="vectorized", progress_bar=False,
-    )  # fmt: skip
-    mcmc.run(jax.random.PRNGKey(2), **kwargs)
-    draws = mcmc.get_samples(group_by_chain=True)
-    assert draws["order_parameter"].shape == (2, 1500, 1, 1)
-    for values, expected in (
-        (draws["order_parameter"][..., 0, 0], exact.order_parameter[0]),
-        (draws["readout_order_parameter"][..., 0, 0], exact.readout[0]),
-        *zip(np.moveaxis(np.asarray(draws[name]), 2, 0), exact.predictor_mean, strict=True),
-    ):
-        summary = numpyro.diagnostics.summary({"x": np.asarray(values)})["x"]
-        error = summary["std"] / summary["n_eff"] ** 0.5
-        assert_within_mcse(np.mean(values), expected, error, ess=summary["n_eff"])
-    # labels of new examples, from every draw
-    inner = mcmc.get_samples()
-    some = {n: v[::10] for n, v in inner.items()}
-    predictive = infer.Predictive(model, some)
-    found = predictive(jax.random.PRNGKey(3), **{**kwargs, "inputs_new": test})
-    assert found["y_new"].shape == (300, len(test))
-    variance = exact.predictor_variance + problem.temperature
-    error = np.sqrt(variance / 300)
-    assert_within_mcse(found["y_new"].mean(axis=0), exact.predictor_mean, error, k=5)
 
 
 def test_without_64_bits_the_remedy_is_told_and_nothing_is_set(rng):

@@ -81,16 +81,3 @@ def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
     np.testing.assert_allclose(
         found["posterior_predictive"], found["predictor"], rtol=1e-4, atol=6e-4
     )
-
-
-@pytest.mark.heavy
-def test_rows_say_of_their_examples_what_the_examples_say(rng):
-    arch = ARCHITECTURES["one head"]
-    problem, space = random_problem(arch, rng, examples=9), "hidden_weights"
-    key = jax.random.key(5)
-    one, other = (
-        posed.observe(key, posed.draw_prior(key))
-        for posed in (space_of(problem, space, whitened=False), of_rows(problem, space))
-    )
-    np.testing.assert_allclose(one["log_likelihood"], other["log_likelihood"], rtol=1e-5)
-    assert one["posterior_predictive"].shape == other["posterior_predictive"].shape == (9, 1)

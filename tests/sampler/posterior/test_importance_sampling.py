@@ -19,19 +19,16 @@ from sampler.posterior.importance_weights import (
     pareto_k,
     systematic_resampling,
 )
-from sampler.posterior.space import Gaussian
-from sampler.posterior.t_mixture import TMixture, refit
+from sampler.posterior.t_mixture import TMixture
 from tests.assertions import assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
-    problem_of_many_paths,
     random_problem,
     scalar_problem,
     space_of,
     weighted_mean_and_error,
 )
-from theory import LearningProblem
 
 
 def overlaps_of(space, draws):
@@ -131,23 +128,6 @@ def test_a_mixture_of_diagonals_in_jax_and_numpy(rng):
         assert min(scipy.stats.kstest(away, law.cdf, axis=0).pvalue) > 1e-4
 
 
-def test_refitting_finds_the_shape(rng):
-    """Weighted draws from one proposal refit to the mixture they are weighted by."""
-    target, _ = two_components(rng)
-    centre, spread = target.moments
-    scale = np.linalg.cholesky(4.0 * spread)
-    broad = proposal_about(Gaussian(jnp.asarray(centre), jnp.asarray(scale)))
-    points = broad.draw(20_000, rng)
-    log_weights = target.log_density(points) - broad.log_density(points)
-    weights = np.exp(log_weights) / np.exp(log_weights).sum()
-    refitted = refit(broad, points, weights, rng)
-    fresh = refitted.draw(20_000, rng)
-    ratio = np.exp(target.log_density(fresh) - refitted.log_density(fresh))
-    efficiency = ratio.sum() ** 2 / (ratio**2).sum() / len(ratio)
-    before = 1.0 / np.sum(weights**2) / len(weights)
-    assert efficiency > before + 0.5 * (1.0 - before)
-
-
 @pytest.mark.parametrize("shape", [0.2, 1.0])
 def test_pareto_shape_of_known_tails(shape, rng):
     """Exponential log weights of mean k have a Pareto tail of shape k."""
@@ -245,18 +225,3 @@ def test_spaces_in_single_precision_or_without_a_mode_are_refused(rng):
     unknown = space_of(problem, whitened=False)
     with pytest.raises(ValueError, match="need the mode of the posterior"):
         importance_draws(unknown, 100, seed=1)
-
-
-def sixteen_path_problem(rng, width: int) -> LearningProblem:
-    """Two layers of four heads: 147 coordinates."""
-    return problem_of_many_paths(rng, width, examples=100, heads=(4, 4))
-
-
-@pytest.mark.slow
-def test_failure_at_sixteen_paths_is_caught(rng):
-    """In 147 dimensions one t distribution at the mode fails; the weights' tail must say so."""
-    space = space_of(sixteen_path_problem(rng, 20))
-    proposal = proposal_about(space.mode.gaussian)
-    draws = draw_weighted(proposal, BatchedDensity.of(space), 2000, rng)
-    assert draws.effective_sample_size < 0.05 * 2000, "this problem no longer shows the failure"
-    assert not draws.trusted, draws.explain()

@@ -1,6 +1,6 @@
 """What evidences are right about, and what none of them can see, where the truth is known."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +11,10 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.mcmc.marginal_likelihood import bridge_evidence
 from sampler.mcmc.tempered import OfStart, log_mean, starts_apart
 from sampler.posterior.data import Data
-from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.initial_distribution import InitialDistribution, law_at_modes
-from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Space
-from tests.problems import (
-    NUTS,
-    exact_scalar_posterior,
-    sampled,
-    scalar_problem,
-    space_of,
-)
 from tests.sampler.mcmc.laws import Known, led
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
@@ -46,50 +36,6 @@ def evidences_that_agree(space: Space) -> tuple[float, float]:
     apart, most_apart = starts_apart(*both)
     assert abs(apart) <= most_apart, both
     return both[0].value, both[1].value
-
-
-# --- a skewed posterior
-
-
-@pytest.fixture(scope="module")
-def skewed():
-    """One unit, and labels that are nearly zero: ln U_1 has a long tail to one side.
-
-    The space, and its evidence by quadrature.
-    """
-    problem, test = scalar_problem(np.random.default_rng(2), width=1)
-    problem = replace(problem, labels=0.1 * problem.labels)
-    exact = exact_scalar_posterior(problem, test, points=1000, span=40.0)
-    grid, spacing = exact.log_order_parameter_grid, exact.log_order_parameter_grid[1]
-    weights = exact.density * (spacing - exact.log_order_parameter_grid[0])
-    away = grid - weights @ grid
-    assert weights @ away**3 / (weights @ away**2) ** 1.5 < -1.0, "not skewed"
-    return space_of(problem), exact.log_evidence
-
-
-def test_independent_draws_know_the_evidence_of_a_skewed_posterior(skewed):
-    """Where they can be trusted, which at the edge of their limit is three times in five."""
-    space, exact = skewed
-    found = [importance_draws(space, 20_000, seed) for seed in range(6)]
-    trusted = [draws.log_evidence for draws in found if draws.trusted]
-    assert trusted, [draws.explain() for draws in found]
-    assert np.abs(np.array(trusted) - exact).max() < CLOSE
-
-
-def test_chains_know_the_evidence_of_a_skewed_posterior(skewed):
-    space, exact = skewed
-    draws = sampled(space, NUTS, warmup=300, draws=2000, seed=1).draws
-    sites = stored_sites(draws, float(space.temperature))
-    points = np.concatenate([sites[name] for name in space.shapes], axis=-1)
-    bridged = bridge_evidence(space, points, seed=1)
-    assert bridged.trusted, bridged.text
-    assert abs(bridged.value - exact) < CLOSE
-
-
-def test_particles_know_the_evidence_of_a_skewed_posterior(skewed):
-    space, exact = skewed
-    for received in evidences_that_agree(space):
-        assert abs(received - exact) < CLOSE
 
 
 # --- a narrow spike that nobody comes across

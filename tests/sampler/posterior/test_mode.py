@@ -9,7 +9,6 @@ import pytest
 
 from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.mode import TOLERANCE, Derivatives, find_mode
-from sampler.posterior.space import TEMPERATURE
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_problem, space_of
 
@@ -103,12 +102,3 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     np.testing.assert_array_equal(rough.covariance, np.ones(away.size))
     with pytest.raises(ValueError, match="the Hessian at the mode is too large"):
         importance_draws(space, 100, seed=1)
-
-
-def test_without_a_hessian_every_site_has_the_scale_of_its_prior(rng, monkeypatch):
-    monkeypatch.setattr("sampler.posterior.mode.HESSIAN_COORDINATES", 0)
-    problem = random_problem(ARCHITECTURES["one layer"], rng, temperature=0.3)
-    space = space_of(replace(problem, temperature_spread=SPREAD))
-    scales = space.unflatten(space.mode.gaussian.scale)
-    np.testing.assert_allclose(scales[TEMPERATURE], SPREAD)
-    np.testing.assert_allclose(scales["chi_1"], 1.0)

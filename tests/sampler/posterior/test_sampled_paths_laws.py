@@ -7,14 +7,12 @@ import pytest
 import scipy.special
 
 from sampler.attention.learned import LearnedHeads
-from sampler.attention.logits import head_matrices
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
 from sampler.posterior.data import SampledPaths
 from sampler.token_problem import LearnedProblem
 from tests.assertions import assert_within_mcse
-from tests.learned import DIGITS, MARKOV, learned_problem
-from tests.problems import weight_variances
+from tests.learned import DIGITS, learned_problem
 from theory.architecture import Architecture
 
 DRAWS = 20_000
@@ -115,63 +113,6 @@ def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
         mean = weights @ values
         mcse = np.sqrt(weights**2 @ (values - mean) ** 2)
         assert_within_mcse(mean, np.ravel(exact[name]), mcse, what=name)
-
-
-def simulated(rng, problem: LearnedProblem, draws: int) -> np.ndarray:
-    """Labels [draw, example] of networks whose weights are drawn, token by token, by NumPy."""
-    arch, data = problem.architecture, problem.data
-    inputs, scale = np.asarray(data.tokens.inputs), np.asarray(data.attention.scale)
-    found = []
-    for _ in range(draws):
-        layer = np.swapaxes(inputs, 1, 2)  # [example, channel, token]
-        drawn = {
-            name: np.sqrt(weight_variances(arch)[name]) * rng.standard_normal(shape)
-            for name, shape in arch.weight_shapes.items()
-        }
-        hidden = drawn["V_0"] @ layer / np.sqrt(arch.channels)
-        for depth, heads in enumerate(arch.heads, start=1):
-            logits = rng.standard_normal((heads, len(scale), len(scale))) * np.outer(scale, scale)
-            omega = head_matrices("full", logits, inputs, (Softmax(),) * heads)
-            values = drawn[f"V_{depth}"]
-            moved = np.einsum("hij,ejs,ehst->eit", values, hidden, omega, optimize=True)
-            hidden = moved / np.sqrt(heads * arch.widths[depth - 1])
-        outputs = np.einsum("ci,ei->ec", drawn["a"], hidden[:, :, -1]) / np.sqrt(arch.widths[-1])
-        noise = np.sqrt(problem.temperature) * rng.standard_normal(outputs.shape)
-        found.append((outputs + noise)[:, 0])
-    return np.array(found)
-
-
-@pytest.mark.heavy
-def test_draws_without_data_have_the_law_of_simulated_networks(rng):
-    """Two layers with learned heads, N = 2 and 3: second and fourth moments of the labels."""
-    problem = learned_problem(
-        task={**MARKOV, "examples_train": 3, "features": 4},
-        heads=(("learned", "learned"), ("learned",)),
-        widths=[2, 3, 2],
-    )
-    samples = {
-        "simulated": simulated(rng, problem, 4000),
-        "order_parameters": problem.prior_draws(8_000, 3, "order_parameters")[
-            "posterior_predictive"
-        ][..., 0],
-    }
-    rows, columns = np.triu_indices(3)
-    # Bounded functions of labels too: their fourth moments have heavy tails.
-    statistics = {
-        "products": lambda y: y[:, rows] * y[:, columns],
-        "cosines": lambda y: np.cos(y[:, rows] + 0.7 * y[:, columns]),
-        "bounded squares": lambda y: np.tanh(y**2),
-    }
-    for name, statistic in statistics.items():
-        values = {of: statistic(np.asarray(y, float)) for of, y in samples.items()}
-        expected = values.pop("simulated")
-        for of, received in values.items():
-            error = np.sqrt(
-                expected.var(axis=0) / len(expected) + received.var(axis=0) / len(received)
-            )
-            assert_within_mcse(
-                received.mean(axis=0), expected.mean(axis=0), error, what=f"{name} {of}"
-            )
 
 
 @pytest.mark.heavy

@@ -7,17 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-import xarray as xr
 from scipy.special import logsumexp
 
-from sampler.analysis.scores import LabelMoments, example_scores, labelled
-from sampler.analysis.validation import validation_draws
 from sampler.network import network_outputs
 from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
-from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
@@ -27,8 +23,7 @@ from tests.problems import (
     space_of,
     weighted_mean_and_error,
 )
-from theory import LearningProblem, Predictor
-from theory import predict as predict_labels
+from theory import LearningProblem
 
 SPREAD = 0.5
 
@@ -138,39 +133,3 @@ def test_weights_drawn_back_have_the_predictor_of_their_temperature(rng):
     error = np.sqrt(variance / 4000)
     assert_within_mcse(outputs.mean(axis=0), mean, error)
     assert_within_mcse(outputs.var(axis=0), variance, variance * np.sqrt(2 / 4000))
-
-
-@pytest.mark.heavy
-def test_validation_scores_use_the_temperature_of_every_draw(rng):
-    problem = problem_of("two layers", rng)
-    attended = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))
-    labels = rng.choice([-1.0, 1.0], (7, 1))
-    whole = Problem(
-        problem, attended, labels, ("path",) * 4, (("h", "h"), ("h", "h")), attended, labels
-    )
-    space = space_of(problem, whitened=False)
-    positions = [random_position(space, rng) for _ in range(6)]
-    known = [known_problem(problem, position) for position in positions]
-    factors = [space.factors(position)[0] for position in positions]
-    shape = (2, 3)
-    drawn = {
-        "order_parameter": np.array([f @ f.T for f in factors]).reshape(
-            *shape, *2 * [len(factors[0])]
-        ),
-        "temperature": np.array([one.temperature for one in known]).reshape(shape),
-    }
-    given = [
-        predict_labels(Predictor.for_examples(one, attended), factor)
-        for one, factor in zip(known, factors, strict=True)
-    ]
-    means, variances = (np.array(values) for values in zip(*given, strict=True))
-    noise = np.array([one.temperature for one in known]).mean()
-    total = variances.mean(axis=0) + means.var(axis=0, ddof=1) + noise
-    like = xr.DataArray(np.asarray(labels), dims=("validation_example", "output"))
-    expected = example_scores(labelled(means.mean(axis=0), like), labelled(total, like), like)
-    moments = LabelMoments.of_table(validation_draws(whole, drawn))
-    received = example_scores(*moments.posterior, like)
-    for score, values in expected.items():
-        assert_equal_to_rounding(
-            received[score].values, values.values, operations=1e5, condition=1e2, what=score
-        )

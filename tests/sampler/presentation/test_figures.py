@@ -4,19 +4,21 @@ import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
+from arviz_stats.base import array_stats
 from scipy.stats import norm, t
 
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import open_run
-from sampler.errors import InputError
+from sampler.analysis.slowest import slowest_element
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
-from sampler.presentation.figures.kernel_matrices import class_ends, draw_alignment, draw_kernels
+from sampler.presentation.figures.kernel_matrices import class_ends, draw_kernels
 from sampler.presentation.figures.order_parameter import (
     draw_order_parameter,
-    draw_trained_order_parameter,
 )
 from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
+from sampler.presentation.figures.traces import draw_chains, rank_histogram
+from sampler.presentation.style import draw_matrix, figure_style, new_figure, save_figure
 from tests.held import comparison_of, held, theory_of
 from tests.pages import STORED, stored_run
 
@@ -45,19 +47,6 @@ def test_order_parameter_panels_show_the_stored_matrices():
         assert sum(np.array_equal(one, expected, equal_nan=True) for one in received) == 1
     # One scale for the matrices, another for all differences.
     assert len({image.get_clim() for image in panels}) == 2
-
-
-def test_no_row_is_kept_free_where_u_of_training_stands_beside_a_theory_alone():
-    values = np.array([[2.0, -1.0], [-1.0, 4.0]])
-    theory = theory_of(
-        {"leading": {"order_parameter": (PAIRS, values)}},
-        order_parameter_trained=(PAIRS, values + np.eye(2)),
-    ).assign_coords(path=["a", "b"])
-    figure = draw_trained_order_parameter(held(theory))
-    panels = [ax for ax in figure.axes if ax.images and ax.get_title()]
-    assert len(panels) == 2
-    spans = [ax.get_subplotspec().get_gridspec().nrows for ax in panels]
-    assert spans == [1, 1]
 
 
 def test_theories_and_draws_are_drawn_element_by_element():
@@ -165,15 +154,6 @@ def test_classes_are_told_from_other_labels(labels, expected):
     assert expected is None if received is None else received.tolist() == expected
 
 
-def test_alignment_of_draws_has_its_errors():
-    theory = theory_of({"leading": {"kernel_alignment": (("component",), [0.5, 0.25])}})
-    sampled = Estimate(np.array([0.75, 0.5]), np.array([0.25, 0.5]))
-    compared = comparison_of({"kernel_alignment": sampled}, {})
-    figure = draw_alignment(held(theory, comparison=compared))
-    (bars,) = figure.axes[0].collections
-    np.testing.assert_array_equal(bars.get_segments(), [[[1, 0.5], [1, 1]], [[2, 0], [2, 1]]])
-
-
 # --- learned attention
 
 
@@ -235,9 +215,84 @@ def test_a_missing_table_leaves_out_its_figures_only(directory):
     assert dict(matplotlib.rcParams) == settings
 
 
-@pytest.mark.parametrize("name", ["theory.nc", "comparison.nc", "draws.nc"])
-def test_a_damaged_file_is_named_and_nothing_is_drawn(directory, name):
-    (directory / name).write_bytes(b"{ not what was written")
-    with pytest.raises(InputError, match=name):
-        drawn(directory)
-    assert not (directory / "figures").exists()
+# --- figures of how chains move: their numbers from the definition, and which elements are shown
+
+
+CHAINS, DRAWS = 3, 200
+
+
+def autoregressive(rng, memory: float, shape=(CHAINS, DRAWS)) -> np.ndarray:
+    """x_t = memory · x_{t−1} + noise."""
+    values = rng.normal(size=shape)
+    for draw in range(1, shape[1]):
+        values[:, draw] += memory * values[:, draw - 1]
+    return values
+
+
+def test_the_element_that_forgets_last_of_all_is_shown(rng):
+    """However many there are: the slowest of a thousand is element 997."""
+    draws = rng.normal(size=(CHAINS, DRAWS, 1000))
+    draws[..., 997] = autoregressive(rng, 0.97)
+    table = xr.DataArray(draws, dims=("chain", "draw", "test_example"))
+    ((label, values),) = slowest_element("predictor", table).items()
+    assert label == "predictor [997]"
+    np.testing.assert_array_equal(values, draws[..., 997])
+    last = (array_stats.ess(draws[..., at], chain_axis=0, draw_axis=1) for at in range(990, 1000))
+    assert int(np.argmin([float(one) for one in last])) == 7
+
+
+def test_elements_that_do_not_move_are_passed_over(rng):
+    draws = np.stack([np.ones((CHAINS, DRAWS)), autoregressive(rng, 0.1)], axis=-1)
+    draws = np.stack([draws, np.full_like(draws, np.nan)], axis=-2)
+    table = xr.DataArray(draws, dims=("chain", "draw", "path", "path_"))
+    assert list(slowest_element("$U_1$", table)) == ["$U_1$ [0, 1]"]
+    assert slowest_element("$U_1$", table.isel(path=slice(1, 2))) == {}
+
+
+@pytest.mark.parametrize(("extra", "word"), [({}, "chain"), ({"ancestor"}, "repetition")])
+def test_repetitions_are_not_called_chains(rng, extra, word):
+    statistics = {name: (("chain", "draw"), autoregressive(rng, 0.2)) for name in {"lp", *extra}}
+    trace, _ = draw_chains(held(draws={"sample_stats": xr.Dataset(statistics)})).axes
+    labels = [line.get_label() for line in trace.lines]
+    assert labels == [f"{word} {number}" for number in range(CHAINS)]
+
+
+def test_rank_histogram_counts_every_draw_once():
+    draws = np.random.default_rng(0).normal(size=(3, 40))
+    ordered = np.sort(draws, axis=None)
+    expected = np.array(
+        [
+            [np.isin(chain, ordered[start : start + 30]).sum() for start in range(0, 120, 30)]
+            for chain in draws
+        ]
+    )
+    np.testing.assert_array_equal(rank_histogram(draws, bins=4), expected)
+
+
+# --- saving figures: which files there are
+
+
+def matrix_figure():
+    """A square in a wide figure, below a title."""
+    figure = new_figure(4.0, 2.0, "matrix")
+    draw_matrix(figure.subplots(), np.eye(2), 1.0)
+    return figure
+
+
+def test_an_svg_is_drawn_on_request_and_again_where_it_is_there(tmp_path):
+    png, svg = tmp_path / "matrix.png", tmp_path / "matrix.svg"
+    assert save_figure(matrix_figure(), tmp_path, "matrix") == [png]
+    with figure_style():
+        assert save_figure(matrix_figure(), tmp_path, "matrix", svg=True) == [png, svg]
+    svg.write_text("of earlier results")
+    assert save_figure(matrix_figure(), tmp_path, "matrix") == [png, svg]
+    assert svg.read_text(encoding="utf-8") != "of earlier results"
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    with figure_style():
+        first, second = (
+            save_figure(matrix_figure(), tmp_path / name, "matrix", svg=True) for name in "ab"
+        )
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()

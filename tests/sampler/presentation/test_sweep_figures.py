@@ -13,11 +13,9 @@ from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.selection import TEMPERATURE
 from sampler.analysis.sweep_dataset import along_grid
 from sampler.analysis.sweep_results import SweepResults
-from sampler.errors import InputError
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.against_width import draw_finite_size
-from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter_against_width
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from tests.commands import write_sweep
@@ -46,18 +44,6 @@ def test_accuracy_against_width_draws_the_stored_values(tmp_path):
     thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
     np.testing.assert_array_equal(thin, [50.0, 100.0])
     np.testing.assert_array_equal(thick, [62.5, 87.5])
-
-
-def test_points_that_differ_in_more_than_width_stand_side_by_side(tmp_path):
-    rows = [{"point": p, "directory": p, "width": 3} for p in "ab"]
-    predictors = ("leading", "next", "infinite", "infinite_tuned")
-    accuracies = {"accuracy": {who: [0.5, 0.5] for who in predictors}}
-    write_sweep(tmp_path, rows, accuracies, **{"task.seed": [4, 7]})
-    (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
-    looks = {(line.get_marker(), line.get_markersize(), line.get_color()) for line in ax.lines}
-    assert len(looks) == len(predictors), "every predictor has a look of its own"
-    assert ax.get_xscale() == "linear"
-    np.testing.assert_array_equal(ax.get_xticks(), [0.0, 1.0])
 
 
 def test_order_parameters_are_drawn_of_the_points_that_have_one(tmp_path):
@@ -132,12 +118,6 @@ def test_an_element_of_several_is_told_from_noise_by_the_limit_of_all_at_once():
     np.testing.assert_allclose(shown[4], [30.0, bound(gap)])
 
 
-def test_finite_size_without_next_order_has_the_leading_one_alone():
-    figure = draw_finite_size(over_widths(np.array([10, 30]), {"leading": [2.1, 2.0]}))
-    assert [of_colour(ax, style.NEXT_ORDER) for ax in figure.axes] == [[], []]
-    assert len(of_colour(figure.axes[0], style.THEORY)) == 1
-
-
 def swept(scores, **further):
     """A sweep in memory: temperature → quantity → predictor → number, and another key."""
     tables = []
@@ -192,8 +172,3 @@ def test_a_sweep_over_more_than_temperatures_has_no_scores_against_them():
     assert draw_against_temperature(swept(scores, **{"network.widths": (10,)})) is None
     assert draw_against_temperature(swept({0.1: scores[0.1]})) is None
     assert draw_against_temperature(swept({0.1: {}, 1.0: {}})) is None
-
-
-def test_a_directory_without_a_sweep_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"sweep\.nc"):
-        draw_figures(tmp_path, SweepResults(tmp_path))

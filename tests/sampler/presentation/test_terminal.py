@@ -1,6 +1,6 @@
-"""What commands print: numbers of other libraries are theirs."""
+"""What commands print: counted by hand, as stored, and as ArviZ has it."""
 
-import itertools
+import json
 import re
 import warnings
 
@@ -10,13 +10,101 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.presentation.summary import network_text, slowest_text
+from sampler.presentation.status_text import status_text
+from sampler.presentation.summary import slowest_text
 from sampler.presentation.views import MOST_ROWS
-from sampler.storage.directory import DRAWS_FILE
-from sampler.storage.result_files import read_draws, write_result
+from sampler.storage.result_files import read_draws
 from tests import FIXTURES
 from tests.commands import in_process
-from theory import Architecture
+from tests.pages import STORED
+from tests.shown import numbers_in, rows_of
+
+# Examples of the splits, tokens with the one at the beginning, and channels with their positions.
+EXAMPLES, TOKENS, CHANNELS, HEADS = (6, 10, 7), 5, 6 + 5, (2, 1)
+WIDTHS = ((3, 3, 3), (3, 5, 4))
+RECIPE = """
+name = "told"
+[task]
+kind = "markov_chain"
+examples_train = 6
+examples_test = 10
+examples_validation = 7
+tokens = 4
+features = 6
+[attention]
+heads = [["good", "uniform"], ["uniform"]]
+[network]
+widths = 3
+[sampler]
+chains = 1
+draws = 4
+weight_draws = 0
+[sweep]
+"network.widths" = [3, [3, 5, 4]]
+"""
+
+
+def weights_of(widths: tuple[int, ...]) -> int:
+    """Of the first layer, of the values of every head, and of the readout."""
+    values = (h * n * m for h, n, m in zip(HEADS, widths[1:], widths[:-1], strict=True))
+    return CHANNELS * widths[0] + sum(values) + widths[-1]
+
+
+@pytest.fixture
+def checked(tmp_path, monkeypatch, capsys) -> str:
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    assert in_process("check", tmp_path / "recipe.toml") == 0
+    return capsys.readouterr().out
+
+
+def test_sizes_are_those_of_the_recipe(checked):
+    rows = rows_of(checked.split("Memory")[0])
+    paths, (train, *_) = int(np.prod(HEADS)), EXAMPLES
+    sizes = [paths, HEADS[1], 1]
+    expected = {
+        "training": train, "test": EXAMPLES[1], "validation": EXAMPLES[2], "tokens": TOKENS,
+        "channels": CHANNELS, "outputs": 1, "attention layers": len(HEADS),
+        "attention paths": paths, "weights": weights_of(WIDTHS[0]),
+        "parameters": sum(n * (n + 1) // 2 for n in sizes),
+    }  # fmt: skip
+    for start, value in expected.items():
+        (cell,) = (cells[0] for name, cells in rows.items() if name.startswith(start))
+        assert int(re.match(r"\d+", cell)[0]) == value, start
+
+
+def test_the_weights_of_every_point_are_counted(checked):
+    points = [line for line in checked.splitlines() if line.startswith("  network.widths=")]
+    assert [int(re.search(r"(\d+) weights", line)[1]) for line in points] == [
+        weights_of(widths) for widths in WIDTHS
+    ]
+
+
+def test_memory_is_that_of_the_arrays(checked):
+    """Double precision: the data themselves, and two copies of attended inputs of all paths."""
+    rows, every = rows_of(checked.split("Memory")[1]), sum(EXAMPLES)
+    numbers = every * (TOKENS * CHANNELS + sum(HEADS) * TOKENS**2 + 1)
+    expected = {
+        "data": 8 * numbers / 2**10,
+        "attended inputs": 2 * 8 * every * int(np.prod(HEADS)) * CHANNELS / 2**10,
+    }
+    for name, size in expected.items():
+        assert numbers_in(rows[name][0])[0].shows(size), (name, rows[name])
+    # One GiB is that of the program.
+    assert numbers_in(rows["all, at the peak"][0])[0].shows(1.0)
+
+
+def test_seconds_of_stages_are_those_of_the_manifest():
+    stages = json.loads((STORED / "manifest.json").read_text(encoding="utf-8"))["stages"]
+    lines = [line for line in status_text(STORED).splitlines() if "finished in" in line]
+    for (stage, entry), line in zip(stages.items(), lines, strict=True):
+        assert line.strip().startswith(f"{stage}: ")
+        (shown,) = numbers_in(line)
+        assert shown.shows(entry["seconds"]), line
+
+
+# --- what commands print: numbers of other libraries are theirs
+
 
 FINISHED = FIXTURES / "finished"
 
@@ -47,26 +135,6 @@ def test_diagnose_prints_arviz_summary_of_the_order_parameters(capsys):
 
 
 @pytest.mark.filterwarnings("ignore")  # of ArviZ about itself
-def test_no_tail_ess_is_below_the_least_that_is_said_of_all(capsys):
-    """ArviZ's rows and the diagnostics above them take the tails at the same quantiles."""
-    in_process("diagnose", FINISHED)
-    text = capsys.readouterr().out
-    (least,) = re.findall(r"ESS\s+≥\s+\d+\s+bulk,\s+(\d+)\s+tail", text)
-    tails = [float(line.split()[-4]) for line in text.splitlines() if ", 0]" in line]
-    assert tails
-    assert min(tails) >= float(least)
-
-
-def test_a_network_of_infinite_width_has_no_width():
-    """The sizes that it is computed with are not said to be its own."""
-    architecture = Architecture((1,), (1, 1), (1.0, 1.0, 1.0), 6)
-    finite = network_text(architecture, 20, 0.2)
-    infinite = network_text(architecture, 20, 0.2, infinite=True)
-    assert re.findall(r"N = (\S+?),|P/N = (\S+?),", finite) == [("1", ""), ("", "20")]
-    assert re.findall(r"N = (\S+?),|P/N = (\S+?),", infinite) == [("∞", "")]
-
-
-@pytest.mark.filterwarnings("ignore")  # of ArviZ about itself
 def test_of_many_elements_the_slowest_are_printed(rng, tmp_path):
     """One element is a random walk, and every other one noise."""
     paths = 6
@@ -85,25 +153,3 @@ def test_of_many_elements_the_slowest_are_printed(rng, tmp_path):
     assert_rows_of(expected.loc[names], rows)
     assert len(set(names)) == MOST_ROWS
     assert max(sizes[names]) <= min(sizes.drop(names))
-
-
-@pytest.mark.heavy
-@pytest.mark.filterwarnings("ignore")
-def test_the_calls_that_diagnose_prints_work(capsys, tmp_path):
-    """They read this file, and have the numbers that are printed."""
-    write_result(tmp_path, DRAWS_FILE, read_draws(FINISHED))
-    tree = read_draws(tmp_path)
-    printed = map(str.strip, slowest_text(tmp_path, tree).splitlines())
-    *statements, summary, plot = itertools.dropwhile("import arviz".__ne__, printed)
-    known: dict = {}
-    with arviz_base.rc_context():
-        exec("\n".join(statements), known)
-        received = eval(summary, known)
-    expected = summary_by_arviz(tree)
-    np.testing.assert_allclose(received["mean"], expected["mean"], atol=0.006)
-    np.testing.assert_allclose(received["ess_tail"], expected["ess_tail"], atol=0.51)
-    from matplotlib import pyplot
-
-    eval(plot, known)
-    assert pyplot.get_fignums()
-    pyplot.close("all")
