@@ -15,8 +15,7 @@ from runs.studies.nonlinear_values.mathematics import (
 )
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import READOUTS, order_parameters_of, random_order_parameters
-from tests.theory.nonlinear import nonlinear_problem
-from tests.theory.test_activations import CASES, DEFINITIONS, by_quadrature
+from tests.theory.nonlinear import CASES, DEFINITIONS, by_quadrature, nonlinear_problem
 from theory import (
     Architecture,
     LearningProblem,

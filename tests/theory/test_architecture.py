@@ -1,11 +1,21 @@
-"""Sizes and attention paths of an architecture, and the messages for impossible ones."""
+"""Sizes, attention paths and attended inputs of an architecture."""
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from theory import Architecture, AttentionPaths
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import (
+    ARCHITECTURES,
+    FEW,
+    READOUTS,
+    random_network_data,
+    random_weights,
+    token_by_token,
+)
+from theory import Architecture, AttentionPaths, attended_inputs, path_features
 
 GOOD = {
     "heads": (2, 3),
@@ -65,3 +75,75 @@ def test_a_subset_follows_the_order_of_the_kept_heads():
     np.testing.assert_array_equal(paths.subset([[0, 1], [0]]), [0, 3])
     np.testing.assert_array_equal(paths.subset([[1], [2, 0]]), [5, 3])
     np.testing.assert_array_equal(paths.subset([[0, 1], [0, 1, 2]]), np.arange(6))
+
+
+# --- attended inputs, and the sum over paths that makes them sufficient
+
+
+def sum_over_paths(architecture, attended, weights):
+    """f(x) from attended inputs, one explicit product of weights per path."""
+    arch, total = architecture, 0.0
+    for position, path in enumerate(AttentionPaths(arch.heads).indices):
+        carried = weights["a"]
+        for layer in reversed(range(arch.layers)):
+            values = weights[f"V_{layer + 1}"][path[layer]]
+            carried = carried @ values / np.sqrt(arch.widths[layer + 1])
+        total = total + np.asarray(attended)[:, position] @ weights["V_0"].T @ carried.T
+    return total / np.sqrt(arch.path_count * arch.widths[0] * arch.channels)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize("name", FEW)
+def test_sum_over_paths_is_the_forward_pass(name, readout, rng):
+    architecture = ARCHITECTURES[name]
+    data = random_network_data(architecture, rng, readout=readout)
+    weights = random_weights(architecture, rng)
+    expected = token_by_token(architecture, data, weights)
+    received = sum_over_paths(architecture, data.attended, weights)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("readout", ["first", "mean"])
+def test_attended_inputs_are_products_of_attention_matrices(readout, rng):
+    architecture = ARCHITECTURES["three layers"]
+    data = random_network_data(architecture, rng, tokens=5, readout=readout)
+    received = data.attended
+    expected = np.empty(received.shape)
+    for example, tokens in enumerate(data.inputs):
+        for position, path in enumerate(AttentionPaths(architecture.heads).indices):
+            product = tokens.T
+            for layer, head in enumerate(path):
+                product = product @ data.attention[layer][example, head]
+            expected[example, position] = product @ READOUTS[readout](5)
+    # three sums over 5 tokens and the readout's own
+    assert_equal_to_rounding(received, expected, operations=20, scale=np.abs(data.inputs).max())
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_padding_behind_a_sequence_changes_nothing(readout, rng):
+    """Whatever the tokens of padding are and attend to, as long as no token attends to them."""
+    data = random_network_data(ARCHITECTURES["two layers"], rng, tokens=3, readout=readout)
+    lengths = jnp.asarray([3, 2, 1] * data.inputs.shape[0])[: data.inputs.shape[0]]
+    real = np.arange(5) < np.asarray(lengths)[:, None]
+    padded = rng.standard_normal((len(lengths), 5, data.inputs.shape[2]))
+    padded[:, :3] = np.where(real[:, :3, None], data.inputs, padded[:, :3])
+    attention, alone = [], []
+    for matrices in data.attention:
+        noise = rng.standard_normal((*matrices.shape[:2], 5, 5))
+        noise[:, :, :3, :3] = matrices
+        attention.append(np.where(real[:, None, None, :] & ~real[:, None, :, None], 0.0, noise))
+    received = attended_inputs(
+        jnp.asarray(padded), tuple(map(jnp.asarray, attention)), readout, lengths
+    )
+    for row, length in enumerate(np.asarray(lengths)):
+        part = slice(0, length)
+        own = tuple(jnp.asarray(one[row : row + 1, :, part, part]) for one in attention)
+        alone.append(attended_inputs(jnp.asarray(padded[row : row + 1, part]), own, readout)[0])
+    scale = np.abs(padded).max() * max(np.abs(one).max() for one in attention) ** 2
+    assert_equal_to_rounding(received, np.stack(alone), operations=40, scale=scale)
+
+
+def test_features_carry_variance_channels_and_paths(rng):
+    attended = jnp.asarray(rng.standard_normal((4, 6, 5)))
+    expected = np.sqrt(0.7) * np.asarray(attended) / np.sqrt(5 * 6)
+    assert_equal_to_rounding(path_features(attended, 0.7), expected, operations=4)

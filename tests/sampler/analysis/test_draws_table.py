@@ -7,6 +7,7 @@ import xarray as xr
 from sampler.analysis.cross_validation import leave_one_out_table
 from sampler.analysis.draws import Draws
 from sampler.analysis.draws_table import draws_tree
+from sampler.analysis.names import element_name, numbers_in_model
 from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS
 from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.result_files import read_draws, write_result
@@ -128,3 +129,21 @@ def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, 
         values = tree[name]["y"].values.reshape(kept.values.shape)
         np.testing.assert_array_equal(values, kept.values)
         assert tree[name].attrs["thinned"] == kept.draws[1]
+
+
+# --- heads in words: those of a window have their numbers in the model, whatever was chosen
+
+
+HEADS = np.array([["5.0", "5.3", "5.7", "residual"], ["6.1", "6.4", "residual", ""]], dtype=object)
+
+
+def test_heads_of_a_window_have_their_numbers_in_the_model():
+    assert numbers_in_model(list(HEADS[0])) == [0, 3, 7, "residual"]
+    assert numbers_in_model(["0", "1", "residual"]) == [0, 1, 2]
+    assert numbers_in_model(["good", "uniform"]) == [0, 1]
+    names = [element_name("head_score", (0, place), (), HEADS, (5, 6)) for place in range(4)]
+    assert names[:3] == [f"layer 5, head {head}" for head in (0, 3, 7)]
+    assert len(set(names)) == 4
+    assert element_name("head_score", (1, 1), (), HEADS, (5, 6)) == "layer 6, head 4"
+    good = np.array([["good", "uniform"]], dtype=object)
+    assert element_name("head_score", (0, 1), (), good) == "layer 1, head 1 (uniform)"

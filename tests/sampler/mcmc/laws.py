@@ -102,3 +102,11 @@ def led(
     while not particles.finished:
         particles = next_temperature(particles, start, 0.8, seed, course)
     return particles
+
+
+def repetitions(
+    start: InitialDistribution, *, count: int = 128, times: int = 16, seed: int = 3
+) -> list[Particles]:
+    """Several repetitions, independent of each other, along the course of one pilot."""
+    course = led(start, count, (seed, 0, 1000)).path
+    return [led(start, count, (seed, 0, n), course) for n in range(times)]

@@ -1,8 +1,6 @@
-"""Chains in chunks: the same numbers as NumPyro's own loop, whatever the length of a chunk.
+"""Chains in chunks: NumPyro's own numbers whatever the length of a chunk, compiled once."""
 
-Chains are shared out over devices: a processor divided into several stands for them.
-"""
-
+import logging
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
@@ -11,17 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import register_dataclass
-from numpyro.infer import HMC, MCMC, init_to_sample
+from numpyro import infer
 
 from sampler import runtime
 from sampler.mcmc import chains, observer
-from sampler.mcmc.algorithm import Chunk
+from sampler.mcmc.algorithm import Algorithm, Chunk
 from sampler.mcmc.hamiltonian import StaticHmc
+from sampler.posterior.exported import observe_points
+from sampler.posterior.importance_sampling import BatchedDensity
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.weights import WeightSpace
 from sampler.runtime import devices_for
 from sampler.streams import Stream, jax_key
-from tests.problems import chain_settings, random_problem, space_of
+from tests.problems import HMC, NUTS, SPLIT_HMC, all_but, chain_settings, random_problem, space_of
 from tests.sampler.mcmc.laws import Normal
 from theory import Architecture
 
@@ -97,9 +97,9 @@ def default_run(space):
 @pytest.mark.heavy
 def test_chains_are_those_of_numpyro(space, default_run):
     run, steps = default_run, STATIC.leapfrog_steps
-    start = {"init_strategy": init_to_sample()}
-    mcmc = MCMC(
-        HMC(space.model, num_steps=steps, trajectory_length=None, **start),
+    start = {"init_strategy": infer.init_to_sample()}
+    mcmc = infer.MCMC(
+        infer.HMC(space.model, num_steps=steps, trajectory_length=None, **start),
         num_warmup=SETTINGS.warmup,
         num_samples=SETTINGS.draws,
         num_chains=SETTINGS.chains,
@@ -246,7 +246,9 @@ class UnstableSteps(StaticHmc):
     """
 
     def kernel(self, model, common, whitened):
-        return HMC(model, step_size=2.1, adapt_step_size=False, num_steps=5, trajectory_length=None)
+        return infer.HMC(
+            model, step_size=2.1, adapt_step_size=False, num_steps=5, trajectory_length=None
+        )
 
 
 @pytest.mark.heavy
@@ -268,3 +270,79 @@ def test_divergences_between_kept_draws_are_counted():
 def test_every_device_has_as_many_chains(monkeypatch, chains, count, used):
     monkeypatch.setattr(jax, "devices", lambda: list(range(count)))
     assert len(devices_for(chains)) == used
+
+
+# --- points of a sweep whose arrays have equal shapes are served by the same compiled functions
+
+
+SHORT = chain_settings(chains=2, warmup=3, draws=3)
+WIDE, WIDER = (7, 8, 9), (70, 60, 50)
+VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
+ALGORITHMS = {
+    "nuts": replace(NUTS, max_tree_depth=2),
+    "hmc": replace(HMC, leapfrog_steps=2),
+    "split_hmc": SPLIT_HMC,
+}
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Names of the functions that were compiled, as JAX logs them; none were before."""
+    jax.clear_caches()
+    names = []
+
+    class Reader(logging.Handler):
+        def emit(self, record):
+            text = record.getMessage()
+            if text.startswith("Finished XLA compilation of "):
+                names.append(text.split()[4])
+
+    logger, reader = logging.getLogger("jax"), Reader()
+    logger.addHandler(reader)
+    monkeypatch.setattr(logger, "propagate", False)
+    with jax.log_compiles():
+        yield names
+    logger.removeHandler(reader)
+
+
+def work(name: str, algorithm: Algorithm, widths, variances, temperature: float, spread=0.0):
+    """What a point of a sweep does with a space: its mode, chains, and values at many points."""
+    rng = np.random.default_rng(3)
+    problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
+    problem = replace(problem, temperature=temperature, temperature_spread=spread)
+    space = space_of(problem, name, problem.attended[:2])
+    draws = []
+
+    def keep(chunk):
+        draws.append(chunk.statistics["lp"])
+
+    algorithm.draw(algorithm.suited(space), SHORT, keep)
+    points = np.zeros((3, space.size))
+    observe_points(jax.random.split(jax.random.key(0), 3), points, space)
+    if name == "order_parameters":
+        BatchedDensity.of(space)(points)
+    return space, np.concatenate(draws, axis=1)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", all_but(ALGORITHMS, ["split_hmc"], pytest.mark.long))
+def test_one_compilation_serves_all_widths_temperatures_and_variances(name, compiled):
+    space, algorithm = "order_parameters", ALGORITHMS[name]
+    first, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
+    assert "jit(advance)" in compiled
+    compiled.clear()
+    second, others = work(space, algorithm, WIDER, OTHERS, 0.2)
+    assert compiled == []
+    assert np.all(draws != others)
+    assert np.all(np.asarray(first.mode.gaussian.centre) != np.asarray(second.mode.gaussian.centre))
+
+
+@pytest.mark.heavy
+def test_one_compilation_serves_all_temperatures_and_variances_of_weights(compiled):
+    space, algorithm = "hidden_weights", ALGORITHMS["hmc"]
+    _, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
+    assert "jit(advance)" in compiled
+    compiled.clear()
+    _, others = work(space, algorithm, WIDE, OTHERS, 0.2)
+    assert compiled == []
+    assert np.all(draws != others)

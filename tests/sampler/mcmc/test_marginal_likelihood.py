@@ -1,29 +1,42 @@
-"""Bridge sampling: the evidence of chains against quadrature, limits and importance weights."""
+"""Bridge sampling: the evidence of chains, and densities that are no numbers."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float
 
+from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.marginal_likelihood import (
     bridge,
     bridge_evidence,
     bridge_halves,
     evidence_of_halves,
 )
+from sampler.mcmc.repetitions import flat, nested, particles_of, statistics_of
+from sampler.mcmc.tempered import log_mean
+from sampler.mcmc.tempered_smc import begin
+from sampler.posterior.densities import log_ratios
 from sampler.posterior.importance_sampling import BatchedDensity, proposal_about
+from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
 from tests.problems import (
     NUTS,
+    SPLIT_HMC,
+    TEMPERED,
     exact_scalar_posterior,
     sampled,
     scalar_problem,
     space_of,
 )
+from tests.sampler.mcmc.laws import Linear, repetitions, with_mode
 
 
 def chains(space, *, count: int = 4, draws: int = 1000) -> np.ndarray:
@@ -82,3 +95,116 @@ def test_chains_that_never_move_are_not_trusted(rng):
     assert not found.trusted
     with pytest.raises(ValueError, match="at least 8"):
         bridge_evidence(space, stuck[:, :7], seed=1)
+
+
+# --- a density that is no number in a part of space: it is counted, said, and fails
+
+
+LABEL, EDGE = 1.0, 1.2
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Edged(Linear):
+    """A linear model whose log density is `beyond` from `edge` on."""
+
+    edge: Float[Array, ""]
+    beyond: Float[Array, ""]
+
+    def log_density(self, position):
+        inside = position["x"][0] < self.edge
+        return jnp.where(inside, super().log_density(position), self.beyond)
+
+
+def edged(beyond: float, edge: float = EDGE) -> Edged:
+    plain = Linear.of(np.ones((1, 1)), np.array([LABEL]), 1.0, np.zeros(1), np.ones(1))
+    return Edged(**vars(plain), edge=jnp.asarray(edge), beyond=jnp.asarray(beyond))
+
+
+def log_evidence(edge: float) -> float:
+    """Logarithm of ∫ p(x) p(y | x) dx up to the edge."""
+    normal = scipy.stats.norm
+    density = lambda x: normal.pdf(x) * normal.pdf(LABEL, x)  # noqa: E731
+    return float(np.log(scipy.integrate.quad(density, -10.0, edge, epsabs=1e-13)[0]))
+
+
+def statistics_of_all(made, from_prior, law) -> dict[str, np.ndarray]:
+    """Statistics of several repetitions, of which the first have one each from the prior."""
+    of_prior = [(one.log_evidence, one.lost) for one in from_prior]
+    of_prior += [None] * (len(made) - len(of_prior))
+    each = [statistics_of(one, other, law) for one, other in zip(made, of_prior, strict=True)]
+    return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+
+
+def judged(space) -> tuple[float, float, dict, object]:
+    """Evidence with its error from particles that begin at the prior, statistics and verdict."""
+    law = InitialDistribution.prior(space)
+    made = repetitions(law, count=256, times=8)
+    stored = statistics_of_all(made, [], law)
+    verdict = diagnose({"x": np.stack([one.points for one in made])}, stored, TEMPERED)
+    return *log_mean(np.array([one.log_evidence for one in made])), stored, verdict
+
+
+def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():
+    """The evidence is that of the part with a density: right where it is zero beyond."""
+    missing = log_evidence(10.0) - log_evidence(EDGE)
+    assert missing > 0.1
+    for beyond, counted in ((-np.inf, False), (np.nan, True), (np.inf, True)):
+        value, error, stored, verdict = judged(edged(beyond))
+        reasons = [one for one in verdict.reasons if "not a number" in one]
+        assert bool(reasons) is counted
+        assert bool(stored["lost"].sum()) is counted
+        assert verdict.numbers["lost_points"] == stored["lost"][:, 0].sum()
+        if beyond != np.inf:
+            assert_within_mcse(value, log_evidence(EDGE), error)
+    # Each repetition begins with so many draws from the prior beyond the edge.
+    expected = 256 * 8 * scipy.stats.norm.sf(EDGE)
+    space = edged(np.nan)
+    law = InitialDistribution.prior(space)
+    begun = sum(begin(law, 256, (9, 0, n)).lost for n in range(8))
+    assert abs(begun - expected) < 4.0 * np.sqrt(expected)
+
+
+def test_repetitions_from_the_prior_count_beside_those_from_the_modes():
+    space = edged(np.nan)
+    law = InitialDistribution.prior(space)
+    made = repetitions(law, count=64, times=2)
+    alone = statistics_of_all(made, [], law)["lost"][:, 0]
+    both = statistics_of_all(made, made[:1], law)["lost"][:, 0]
+    np.testing.assert_array_equal(both - alone, [made[0].lost, 0])
+
+
+@pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])
+def test_chains_beside_such_a_part_fail_and_those_beside_density_zero_say_so(algorithm):
+    space = with_mode(edged(np.nan), np.array([0.0]), np.array([[0.3]]))
+    found = sampled(space, algorithm, chains=2, warmup=100, draws=500)
+    verdict = diagnose(found.draws, algorithm.stored(found.statistics), algorithm)
+    assert not verdict.passed
+    if algorithm is SPLIT_HMC:
+        assert verdict.numbers["lost_points"] == found.statistics["lost"].sum() > 10
+        assert verdict.numbers["divergences"] == 0
+        zero = replace(space, beyond=jnp.asarray(-np.inf))
+        found = sampled(zero, algorithm, chains=2, warmup=100, draws=500)
+        assert found.statistics["lost"].sum() == 0
+
+
+def test_what_a_bound_excludes_is_not_lost():
+    """Far out, where even a bound of the density is negligible, it may overflow."""
+    space = edged(np.nan)
+    points = np.array([[0.0], [1.0], [EDGE + 0.1], [5.0], [60.0]])
+    logs = np.array([-2.0, -2.0, np.nan, np.nan, np.nan])
+    ratios, lost = log_ratios(space, points, logs, np.ones(5))
+    assert lost == 2
+    np.testing.assert_array_equal(ratios, [-3.0, -3.0, -np.inf, -np.inf, -np.inf])
+    least = jax.vmap(space.least_potential)(jnp.asarray(points))
+    plain = Linear(
+        **{name: vars(space)[name] for name in vars(space) if name not in ("edge", "beyond")}
+    )
+    assert np.all(np.asarray(least) <= np.asarray(jax.vmap(plain.potential)(jnp.asarray(points))))
+
+
+def test_checkpoints_hold_the_count():
+    space = edged(np.nan)
+    particles = begin(InitialDistribution.prior(space), 64, (1, 0, 2))
+    assert particles.lost > 0
+    assert particles_of(nested(flat(vars(particles)))).lost == particles.lost

@@ -1,16 +1,24 @@
-"""What follows from the definition of a space, in every space."""
+"""What follows from the definition of a space, in every space, and a space that is new."""
 
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 import scipy.stats
+from jax.tree_util import register_dataclass
+from numpyro import distributions as dist
 
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.posterior.data import Data
+from sampler.posterior.given import Given
 from sampler.posterior.order_parameters import StandardisedLogChi
-from sampler.posterior.space import TEMPERATURE, Gaussian
-from tests.problems import ARCHITECTURES, random_problem, space_of
+from sampler.posterior.space import TEMPERATURE, Gaussian, Space
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import ARCHITECTURES, SPLIT_HMC, chain_settings, random_problem, space_of
 from theory.wishart_chain import draw_log_chi
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
@@ -133,3 +141,162 @@ def test_a_standardised_log_chi_has_the_draws_and_moments_of_chi(degrees):
     assert total == pytest.approx(1.0, rel=1e-9)
     assert float(site.mean) == pytest.approx(mean, rel=1e-9)
     assert float(site.variance) == pytest.approx(square - mean**2, rel=1e-9)
+
+
+# --- laws of the exact posterior under changes of the data that leave it as it is, or move it
+
+
+NAMES = ("narrow", "two layers, three outputs")
+FACTOR = 1.7
+
+
+def potentials(problem):
+    """−ln p(x, y) at three points of Bartlett coordinates, whose prior is the same for all."""
+    space = space_of(problem, whitened=False)
+    points = np.random.default_rng(3).standard_normal((3, space.size))
+    return np.array([float(space.potential(jnp.asarray(point))) for point in points])
+
+
+def scaled(problem):
+    """Labels c y, with the readout's variance c²σ_a² and the temperature c²𝒯."""
+    *variances, readout = problem.architecture.variances
+    architecture = replace(problem.architecture, variances=(*variances, FACTOR**2 * readout))
+    return replace(
+        problem, architecture=architecture, labels=FACTOR * problem.labels,
+        temperature=FACTOR**2 * problem.temperature,
+    )  # fmt: skip
+
+
+def rotated(problem):
+    """Channels of all inputs turned by one orthogonal matrix."""
+    drawn = np.random.default_rng(7).standard_normal(2 * (problem.architecture.channels,))
+    return replace(problem, attended=problem.attended @ np.linalg.qr(drawn)[0])
+
+
+def twice(problem):
+    """Every example two times, each with twice the noise."""
+    return replace(
+        problem,
+        attended=jnp.concatenate([problem.attended, problem.attended]),
+        labels=jnp.concatenate([problem.labels, problem.labels]),
+        temperature=2.0 * problem.temperature,
+    )
+
+
+def in_reverse(problem):
+    return replace(problem, attended=problem.attended[::-1], labels=problem.labels[::-1])
+
+
+def more_by_scale(problem):
+    """p(c y) d(c y) = p(y) dy."""
+    return problem.labels.size * np.log(FACTOR)
+
+
+def more_by_twice(problem):
+    """N(y; f, 2𝒯)² against N(y; f, 𝒯): the exponents are the same."""
+    size, temperature = problem.labels.size, float(problem.temperature)
+    return size * np.log(4 * np.pi * temperature) - 0.5 * size * np.log(2 * np.pi * temperature)
+
+
+LAWS = {
+    "scaled": (scaled, more_by_scale),
+    "rotated": (rotated, lambda problem: 0.0),
+    "twice": (twice, more_by_twice),
+    "in reverse": (in_reverse, lambda problem: 0.0),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_density_changes_by_a_constant_that_is_known(name, law, rng):
+    change, more = LAWS[law]
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=0.3)
+    expected = potentials(problem) + more(problem)
+    received = potentials(change(problem))
+    assert_equal_to_rounding(received, expected, operations=1e4, condition=1e3)
+
+
+# --- what a new space touches: one class, and one for its data
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Intercept(Space):
+    """y_i ~ N(x, 𝒯) for one number x ~ N(0, 1): the smallest space that there is."""
+
+    name = "intercept"
+
+    def model(self, labels, inputs=None):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([1]).to_event())
+        count = len(self.data.labels if inputs is None else inputs)
+        with numpyro.plate("example", count):
+            numpyro.sample("y", dist.Normal(x[0], jnp.sqrt(self.temperature)), obs=labels)
+
+    def given(self, position, key):
+        return Given(lambda inputs: jnp.full((len(inputs), 1), position["x"][0]))
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Nothing(Data):
+    """Examples without inputs."""
+
+    def train(self, position):
+        return self.labels
+
+    def test(self, position):
+        return self.labels[:1]
+
+    def examples(self, position):
+        return self.labels, self.labels
+
+
+@pytest.mark.heavy
+def test_a_new_space_is_sampled(rng):
+    """Against the normal posterior of a mean in closed form, within six standard errors."""
+    labels, temperature = 1.0 + rng.standard_normal((5, 1)), 0.5
+    space = Intercept(
+        data=Nothing(labels=jnp.asarray(labels)), temperature=jnp.asarray(temperature)
+    )
+    chosen, collected = SPLIT_HMC, DrawCollector()
+    chosen.draw(space, chain_settings(chains=2, warmup=200), collected)
+    draws = collected.draws["predictor"][..., 0, 0]
+    variance = 1.0 / (1.0 + len(labels) / temperature)
+    mean = variance * labels.sum() / temperature
+    error = np.sqrt(variance / 500)  # of a quarter of the draws, whatever their correlation
+    assert abs(draws.mean() - mean) < 6 * error
+    assert abs(draws.var() / variance - 1.0) < 6 * np.sqrt(2 / 500)
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scale(Intercept):
+    """The same of one number that is not negative."""
+
+    def model(self, labels, inputs=None):
+        x = numpyro.sample("x", dist.HalfNormal(1.0))
+        with numpyro.plate("example", len(self.data.labels)):
+            numpyro.sample("y", dist.Normal(0.0, x), obs=labels)
+
+
+def small_space(kind, examples: int):
+    return kind(data=Nothing(labels=jnp.ones((examples, 1))), temperature=jnp.asarray(0.5))
+
+
+def test_a_prior_that_is_bounded_is_refused():
+    """Coordinates of trajectories are all real numbers."""
+    with pytest.raises(TypeError, match=r"\bx\b"):
+        _ = small_space(Scale, 3).shapes
+
+
+def test_threads_run_models_one_after_the_other():
+    """NumPyro has one list of handlers for all of them; every space is of other shapes."""
+
+    def density_and_size(examples: int) -> tuple[float, int]:
+        space = small_space(Intercept, examples)
+        value = jax.eval_shape(space.log_density, {"x": jnp.zeros(1)})
+        return value.shape, space.size
+
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(density_and_size, range(100, 160)))
+    assert found == [((), 1)] * 60
