@@ -100,37 +100,14 @@ def linear_keys(query: Any, key: Any) -> tuple[Any, Any, Any, Any]:
     return query.weight, query.bias, key.weight, key.bias
 
 
-def of_bert(model: Any, inner: Any, name: str) -> Made:
-    return Made(
-        model, list(inner.encoder.layer), lambda layer, stream: stream,
-        lambda layer: linear_keys(layer.attention.self.query, layer.attention.self.key),
-        lambda layer: layer.attention.output.dense.weight.T,
-        f"{name}.encoder.layer.{{}}.attention.output.dense",
-    )  # fmt: skip
-
-
 def bert(transformers) -> Made:
     config = transformers.BertConfig(vocab_size=WORDS, **SIZES)
     model = transformers.BertForSequenceClassification(config)
-    return of_bert(model, model.bert, "bert")
-
-
-def roberta(transformers) -> Made:
-    config = transformers.RobertaConfig(vocab_size=WORDS, **SIZES, **ENDS)
-    model = transformers.RobertaForSequenceClassification(config)
-    return of_bert(model, model.roberta, "roberta")
-
-
-def distilbert(transformers) -> Made:
-    config = transformers.DistilBertConfig(
-        vocab_size=WORDS, dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, hidden_dim=24
-    )
-    model = transformers.DistilBertForSequenceClassification(config)
     return Made(
-        model, list(model.distilbert.transformer.layer), lambda layer, stream: stream,
-        lambda layer: linear_keys(layer.attention.q_lin, layer.attention.k_lin),
-        lambda layer: layer.attention.out_lin.weight.T,
-        "distilbert.transformer.layer.{}.attention.out_lin",
+        model, list(model.bert.encoder.layer), lambda layer, stream: stream,
+        lambda layer: linear_keys(layer.attention.self.query, layer.attention.self.key),
+        lambda layer: layer.attention.output.dense.weight.T,
+        "bert.encoder.layer.{}.attention.output.dense",
     )  # fmt: skip
 
 
@@ -179,35 +156,7 @@ def llama(transformers) -> Made:
     )  # fmt: skip
 
 
-def vit(transformers) -> Made:
-    config = transformers.ViTConfig(image_size=8, patch_size=4, num_channels=1, **SIZES)
-    model = transformers.ViTForImageClassification(config)
-    modules = dict(model.named_modules())
-    (name,) = (one for one in modules if one.endswith("0.attention"))
-    layers = [modules[name.replace("0.attention", f"{layer}")] for layer in range(LAYERS)]
-    inner = "attention." if hasattr(layers[0].attention, "attention") else ""
-
-    def keys(layer):
-        attention = layer.attention.attention if inner else layer.attention
-        if inner:
-            return linear_keys(attention.query, attention.key)
-        return linear_keys(attention.q_proj, attention.k_proj)
-
-    def output(layer):
-        return (layer.attention.output.dense if inner else layer.attention.o_proj).weight.T
-
-    end = "attention.output.dense" if inner else "attention.o_proj"
-    return Made(
-        model, layers, lambda layer, stream: layer.layernorm_before(stream), keys, output,
-        name.replace("0.attention", "{}.") + end, takes="pictures",
-    )  # fmt: skip
-
-
-FAMILIES = {
-    "encoder": encoder, "bert": bert, "roberta": roberta, "distilbert": distilbert,
-    "albert": albert, "gpt2": gpt2, "llama": llama, "vit": vit,
-}  # fmt: skip
-PADDED = tuple(name for name in FAMILIES if name != "vit")
+FAMILIES = {"encoder": encoder, "bert": bert, "albert": albert, "gpt2": gpt2, "llama": llama}
 # Those whose layers have weights of their own.
 UNSHARED = tuple(name for name in FAMILIES if name != "albert")
 
@@ -236,8 +185,6 @@ def real_tokens(side: str) -> Any:
 def inputs_of(made: Made, side: str = "none", examples: int = len(LENGTHS)) -> Any:
     """Inputs of a model, padded on a side."""
     random = torch.Generator().manual_seed(1)
-    if made.takes == "pictures":
-        return {"pixel_values": torch.randn(examples, 1, 8, 8, generator=random)}
     real = real_tokens(side)
     if made.takes == "vectors":
         tokens = torch.randn(examples, TOKENS, WIDTH, generator=random)

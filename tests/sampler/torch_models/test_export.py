@@ -103,19 +103,6 @@ def test_sequences_of_batches_have_their_own_lengths(tmp_path):
         assert not found.inputs[:2, -1].any()
 
 
-def test_a_sequence_of_padding_alone_has_its_number_among_all_batches(tmp_path):
-    model, batches = family("encoder").model, []
-    for _ in range(3):
-        tokens = torch.randn(2, TOKENS, WIDTH)
-        padding = torch.zeros(2, TOKENS, dtype=bool)
-        batches.append(({"tokens": tokens, "padding": padding}, torch.tensor([1.0, -1.0])))
-    batches[2][0]["padding"][1] = True
-    with pytest.raises(InputError) as caught:
-        export_attention(tmp_path / "mine.npz", model, train=batches[:1], test=batches)
-    assert caught.value.field == "tokens of example 5"
-    assert not list(tmp_path.iterdir())
-
-
 def test_class_numbers_are_columns_where_outputs_are_known():
     numbers = torch.tensor([2, 0, 1])
     np.testing.assert_array_equal(read_labels("labels", numbers, 3, 3), np.eye(3)[[2, 0, 1]])
