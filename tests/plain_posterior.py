@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.dense import dense_kernel
 from tests.problems import ARCHITECTURES
 from theory import Architecture, BartlettCoordinates, LearningProblem
 from theory.wishart_chain import bartlett_matrix, chain_factors, link_scales
@@ -28,15 +29,12 @@ def chain(coordinates: BartlettCoordinates, point) -> tuple[jax.Array, ...]:
 
 
 def plain_energy(problem: LearningProblem) -> Callable:
-    """E as a function of U_1, every entry free: K with all its indices written out."""
-    outputs, paths = problem.architecture.outputs, problem.architecture.path_count
-    features, labels = problem.features, problem.labels.reshape(-1)
-    noise = problem.temperature * jnp.eye(labels.size)
+    """E as a function of U_1, every entry free."""
+    labels, noise = problem.labels.reshape(-1), problem.temperature * jnp.eye(problem.labels.size)
 
     def energy(overlap):
-        blocks = overlap.reshape(paths, outputs, paths, outputs)
-        kernel = jnp.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features)
-        kernel = kernel.reshape(noise.shape) + noise
+        attended = problem.attended
+        kernel = dense_kernel(attended, attended, overlap, problem.architecture) + noise
         # E of all entries by themselves: no factorisation that takes K to be symmetric.
         return jnp.linalg.slogdet(kernel)[1] + labels @ jnp.linalg.solve(kernel, labels)
 
@@ -66,17 +64,12 @@ def plain_log_posterior(problem: LearningProblem) -> Callable:
 
 def plain_predictor(problem: LearningProblem, attended: np.ndarray) -> Callable:
     """U_1 → m and v [test, output] of attended test inputs, from one joint kernel."""
-    architecture = problem.architecture
-    outputs, paths = architecture.outputs, architecture.path_count
-    scale = (architecture.variances[0] / (architecture.channels * paths)) ** 0.5
-    features = scale * jnp.concatenate([jnp.asarray(attended), problem.attended])
+    every, outputs = np.concatenate([attended, problem.attended]), problem.architecture.outputs
     labels, tests = problem.labels.reshape(-1), len(attended) * outputs
     noise = problem.temperature * jnp.eye(labels.size)
 
     def predict(overlap):
-        blocks = overlap.reshape(paths, outputs, paths, outputs)
-        joint = jnp.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features)
-        joint = joint.reshape(tests + labels.size, -1)
+        joint = dense_kernel(every, every, overlap, problem.architecture)
         across, noisy = joint[:tests, tests:], joint[tests:, tests:] + noise
         covariance = joint[:tests, :tests] - across @ jnp.linalg.solve(noisy, across.T)
         mean = across @ jnp.linalg.solve(noisy, labels)

@@ -156,13 +156,14 @@ class Case:
 ORDER_PARAMETERS, HIDDEN, WEIGHTS = "order_parameters", "hidden_weights", "weights"
 CASES = {
     "order parameters, NUTS": Case(fixed, ORDER_PARAMETERS, None, larger_readout),
+    "weights, split HMC": Case(fixed, WEIGHTS, SPLIT, larger_readout),
+    "tempered": Case(fixed, ORDER_PARAMETERS, TEMPERED, larger_readout, 64, 32),
     # The residual of a weight draw shows the temperature; p(y | U_1) hardly does, since the noise
     # of the labels is common to the truth and to all draws.
-    "weights": Case(fixed, WEIGHTS, SPLIT, hotter, 128, 512),
+    "weights, a wrong temperature": Case(fixed, WEIGHTS, SPLIT, hotter, 128, 512, nightly=True),
     "a sampled temperature": Case(
         lambda: fixed(0.5), ORDER_PARAMETERS, SPLIT, less_known, 128, 256, True
     ),
-    "tempered": Case(fixed, ORDER_PARAMETERS, TEMPERED, larger_readout, 64, 32, True),
     "tempered, learned heads": Case(
         learned, ORDER_PARAMETERS, TEMPERED, narrower_logits, 64, 32, True
     ),

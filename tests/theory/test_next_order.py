@@ -92,27 +92,6 @@ def test_orders_of_the_errors_in_the_width():
     np.testing.assert_allclose(slopes[1], -2.0, atol=0.2, err_msg="next order")
 
 
-def test_one_example_is_out_of_its_regime():
-    """The failing example of this expansion: with P/N → 0 it can be worse than the saddle point.
-
-    Here the first correction nearly vanishes, so that the saddle point is right by accident and the
-    next order, whose error is then as large, is not. Below width 16 the spread says so.
-    """
-    for width, status in ((2, "LARGE"), (4, "LARGE"), (8, "LARGE"), (16, "FINE")):
-        expansion, (leading, following) = errors_of_both_orders(
-            orthogonal_examples(width, 1, 1.0, 0.3), span=14.0 if width < 8 else 8.0
-        )
-        assert expansion.status is NextOrderStatus[status], expansion.explain()
-        assert expansion.correction < LARGEST_SHIFT
-        assert (expansion.spread > LARGEST_SPREAD) is (status == "LARGE")
-        variance = 3
-        assert abs(following[variance]) > abs(leading[variance])
-        if width == 2:
-            overlap, evidence = 0, 4
-            assert abs(following[overlap]) > abs(leading[overlap]) > 0.04
-            assert abs(following[evidence]) > abs(leading[evidence]) > 0.01
-
-
 def solved_without_data(architecture, rng):
     """A problem with inputs of zero and labels of noise, its next order, and test inputs."""
     problem = random_problem(architecture, rng)

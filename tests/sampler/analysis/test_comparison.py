@@ -177,17 +177,6 @@ def test_predictions_for_other_paths_are_refused(rng):
         given.draws.mean(OVERLAP) - theory
 
 
-def test_a_function_of_the_mean_has_the_labels_of_what_it_gives(rng):
-    given = draws_of(rng)
-    found = given.draws.bootstrap(lambda means: means.sum("path_"), OVERLAP)
-    expected = given.tree["posterior"][OVERLAP].mean(("chain", "draw")).sum("path_")
-    xr.testing.assert_allclose(found.value, expected)
-    # Twenty batches of independent draws: their spread is known to one in six.
-    drawn = given.tree["posterior"][OVERLAP].sum("path_").values.reshape(80, -1)
-    ratio = found.mcse.values / (drawn.std(axis=0, ddof=1) / np.sqrt(80))
-    assert abs(ratio.mean() - 1.0) < 3 / 6
-
-
 # --- infinite width is another network: it is compared by scores, and no theory is a rival model
 
 

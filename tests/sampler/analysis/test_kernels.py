@@ -5,9 +5,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray as xr
 
-from sampler.analysis import kernels
 from sampler.analysis.comparison import compare
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.kernels import (
@@ -19,7 +17,6 @@ from sampler.analysis.kernels import (
 from sampler.analysis.kernels import sampled_alignment as sampled_alignment_of
 from sampler.analysis.names import label
 from sampler.analysis.predictors import along_predictors
-from sampler.analysis.quantities import sampled_alignment
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.data.examples import Examples, StreamedExamples, spread_over_labels
 from sampler.mcmc.diagnostics import Diagnostics
@@ -70,16 +67,6 @@ def test_kernels_shown_are_those_of_the_network(rng, outputs):
     table = shown_features(problem)
     assert tuple(table["kernel_path"].values) == PATH_NAMES
     np.testing.assert_array_equal(table["labels_shown"], problem.labels)
-
-
-def test_of_many_paths_fewer_examples_are_stored(rng, monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_NUMBERS", 5 * 4 * 6)
-    problem = showing_all(small_problem(rng))
-    table, overlap = shown_features(problem), np.eye(4)
-    numbers = table["shown_example"].values
-    assert table["kernel_features"].size <= 5 * 4 * 6 < problem.learning.attended.size
-    expected = kernel_by_loops(problem, overlap)[np.ix_(numbers, numbers)]
-    np.testing.assert_allclose(kernel_of(problem, overlap)["kernel"][1], expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -160,22 +147,6 @@ def test_errors_of_the_alignment_are_how_far_it_scatters(rng):
     # Three standard errors of a standard deviation known by 40 values.
     limit = 3.0 / np.sqrt(2 * 39)
     np.testing.assert_allclose(np.mean(errors, axis=0) / scatter, 1.0, atol=limit)
-
-
-def test_components_that_were_not_followed_are_not_compared():
-    columns = {"kernel_alignment": (("predictor", "component"), np.array([[0.5, 0.4, 0.3]]))}
-    theory = xr.Dataset(columns, {"predictor": ["leading"]})
-    group = xr.Dataset(
-        {
-            "kernel_alignment": ("component", np.array([0.6, 0.4])),
-            "kernel_alignment_mcse": ("component", np.array([0.05, 0.02])),
-        }
-    )
-    tree = xr.DataTree.from_dict({"kernel": group})
-    received = sampled_alignment(TheoryAndDraws(theory, tree))
-    np.testing.assert_array_equal(received.value, [0.6, 0.4, np.nan])
-    np.testing.assert_array_equal(received.mcse, [0.05, 0.02, np.nan])
-    assert sampled_alignment(TheoryAndDraws(theory, xr.DataTree())) is None
 
 
 def test_examples_are_chosen_evenly_and_sorted_by_label():

@@ -146,31 +146,6 @@ def test_chunks_count_to_the_end_of_each_phase(default_run):
     assert np.unique(noise).size == noise.size, "every draw of every chain has a key of its own"
 
 
-STARTED: list[np.ndarray] = []
-
-
-@register_dataclass
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Started(WithNoise):
-    """Writes down what it draws for each of as many sites as there are draws, where it starts."""
-
-    def start(self, key):
-        numbers = jax.vmap(lambda of_site: jax.random.normal(of_site, (2,)))
-        jax.debug.callback(STARTED.append, numbers(jax.random.split(key, SETTINGS.draws)))
-        return super().start(key)
-
-
-@pytest.mark.heavy
-def test_what_is_observed_of_a_draw_shares_no_number_with_a_start(space):
-    """Of the site and the draw of one number, say."""
-    spied = Started(**{one.name: getattr(space, one.name) for one in fields(space)})
-    observed = sampled(spied, SETTINGS).draws["noise"]
-    jax.effects_barrier()
-    started = np.stack(STARTED)
-    assert started.size >= observed.size > 0
-    assert not np.isin(observed, started).any()
-
-
 @pytest.mark.heavy
 def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monkeypatch):
     monkeypatch.setattr(observer, "CHUNK_DRAWS", 3)
@@ -335,14 +310,3 @@ def test_one_compilation_serves_all_widths_temperatures_and_variances(name, comp
     assert compiled == []
     assert np.all(draws != others)
     assert np.all(np.asarray(first.mode.gaussian.centre) != np.asarray(second.mode.gaussian.centre))
-
-
-@pytest.mark.heavy
-def test_one_compilation_serves_all_temperatures_and_variances_of_weights(compiled):
-    space, algorithm = "hidden_weights", ALGORITHMS["hmc"]
-    _, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
-    assert "jit(advance)" in compiled
-    compiled.clear()
-    _, others = work(space, algorithm, WIDE, OTHERS, 0.2)
-    assert compiled == []
-    assert np.all(draws != others)

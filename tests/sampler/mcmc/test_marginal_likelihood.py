@@ -18,7 +18,7 @@ from sampler.mcmc.marginal_likelihood import (
     bridge_halves,
     evidence_of_halves,
 )
-from sampler.mcmc.repetitions import flat, nested, particles_of, statistics_of
+from sampler.mcmc.repetitions import statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
 from sampler.posterior.densities import log_ratios
@@ -165,15 +165,6 @@ def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():
     assert abs(begun - expected) < 4.0 * np.sqrt(expected)
 
 
-def test_repetitions_from_the_prior_count_beside_those_from_the_modes():
-    space = edged(np.nan)
-    law = InitialDistribution.prior(space)
-    made = repetitions(law, count=64, times=2)
-    alone = statistics_of_all(made, [], law)["lost"][:, 0]
-    both = statistics_of_all(made, made[:1], law)["lost"][:, 0]
-    np.testing.assert_array_equal(both - alone, [made[0].lost, 0])
-
-
 @pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])
 def test_chains_beside_such_a_part_fail_and_those_beside_density_zero_say_so(algorithm):
     space = with_mode(edged(np.nan), np.array([0.0]), np.array([[0.3]]))
@@ -201,10 +192,3 @@ def test_what_a_bound_excludes_is_not_lost():
         **{name: vars(space)[name] for name in vars(space) if name not in ("edge", "beyond")}
     )
     assert np.all(np.asarray(least) <= np.asarray(jax.vmap(plain.potential)(jnp.asarray(points))))
-
-
-def test_checkpoints_hold_the_count():
-    space = edged(np.nan)
-    particles = begin(InitialDistribution.prior(space), 64, (1, 0, 2))
-    assert particles.lost > 0
-    assert particles_of(nested(flat(vars(particles)))).lost == particles.lost

@@ -71,32 +71,6 @@ def test_what_overlaps_do_not_tell_is_observed_of_all_draws(name):
         assert_equal_to_rounding(found.thinned[of], values[:, due], operations=1e4)
 
 
-@pytest.mark.heavy
-def test_variances_are_those_of_regression_by_numpy():
-    """v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x) at the U_1 that is observed beside it."""
-    space = space_named("order_parameters")
-    found = Observer.of(space, SETTINGS)(points_of(space), FIRST + 4)
-    inputs = np.asarray(space.data.attended), np.asarray(space.data.attended_test)
-    features, at_test = (np.sqrt(1.1 / (3 * 2)) * part for part in inputs)
-    numbers = np.arange(0, DRAWS, EVERY)  # 304 is a multiple of 8
-    for chain in range(CHAINS):
-        for place, number in enumerate(numbers):
-            overlap = found.observables["order_parameter"][chain, number].reshape(2, 2, 2, 2)
-
-            def kernel_of(left, right, overlap=overlap):
-                kernel = np.einsum("pcqd,xpi,yqi->xcyd", overlap, left, right)
-                return kernel.reshape(2 * len(left), 2 * len(right))
-
-            kernel, cross = kernel_of(features, features), kernel_of(at_test, features)
-            prior = np.diagonal(kernel_of(at_test, at_test))
-            noisy = kernel + 0.3 * np.eye(len(kernel))
-            mean = cross @ np.linalg.solve(noisy, np.ravel(space.data.labels))
-            variance = prior - np.sum(cross * np.linalg.solve(noisy, cross.T).T, axis=1)
-            thinned = {n: v[chain, place].ravel() for n, v in found.thinned.items()}
-            np.testing.assert_allclose(thinned["predictor_mean"], mean, rtol=1e-7, atol=1e-9)
-            np.testing.assert_allclose(thinned["predictor_variance"], variance, rtol=1e-7)
-
-
 @pytest.mark.parametrize("lengths", [(1, 4, 3, 13), (8, 8, 5), (20, 1)])
 def test_nothing_depends_on_the_chunks_in_which_draws_come(lengths):
     space = space_named("order_parameters")

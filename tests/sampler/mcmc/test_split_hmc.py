@@ -10,7 +10,7 @@ from arviz_stats.base import array_stats
 from jax.interpreters import partial_eval
 from jax.tree_util import register_dataclass
 
-from sampler.mcmc import chains, observer, split_hmc
+from sampler.mcmc import split_hmc
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.split_hmc import (
     SHARE_INDEPENDENT,
@@ -128,25 +128,6 @@ def test_a_trajectory_preserves_volume(space, rng):
     assert_equal_to_rounding(
         jnp.linalg.det(derivative), 1.0, operations=8 * size**2, condition=magnified
     )
-
-
-@pytest.mark.heavy
-def test_energy_error_falls_with_the_square_of_the_step(space, rng):
-    size = space.size
-    here, momentum = jnp.asarray(rng.standard_normal((2, size)))
-    gaussian, begin = Gaussian.standard(here), Begin(0.0, slope_at(space, here))
-
-    def error(count):
-        step = 1.2 / count
-        there, end, *_ = trajectory(here, momentum, begin, gaussian, step, count, space)
-        return float(energy(space, there, end) - energy(space, here, momentum))
-
-    ratio = error(16) / error(32)
-    assert abs(ratio - 4.0) < 0.2, f"expected 4, received {ratio}"
-
-
-def energy(space, z, momentum):
-    return 0.5 * momentum @ momentum + value_and_slope(space, z)[0]
 
 
 def test_moments_are_shrunk_towards_the_standard_normal(rng):
@@ -279,30 +260,6 @@ def test_what_a_gradient_reads_decides_whether_single_precision_may_pay(name, rn
     data = replace(space.data, attended_test=tests, stored_cross=None, gram=None)
     many = replace(space, data=data)
     assert ALGORITHM.suited(many).gradient_dtype == "float64"
-
-
-@pytest.mark.heavy
-def test_chains_go_on_bit_for_bit(rng, monkeypatch):
-    """From the middle of the warm-up, to the end of the draws."""
-    monkeypatch.setattr(observer, "CHUNK_DRAWS", 3)
-    monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    space = space_of(problem, "weights", problem.attended[:2])
-    settings = chain_settings(chains=2, warmup=20, draws=12, seed=7)
-    received, rest = [], []
-    space = ALGORITHM.suited(space)
-    ALGORITHM.draw(space, settings, received.append)
-    place = max(i for i, one in enumerate(received) if one.phase == "warmup" and one.done <= 12)
-    ALGORITHM.draw(space, settings, rest.append, received[place].snapshot)
-    for part, expected in joined(received[place + 1 :]).items():
-        np.testing.assert_array_equal(joined(rest)[part], expected, err_msg=part)
-
-
-def joined(received) -> dict[str, np.ndarray]:
-    """Log density of every step, and what was observed, of consecutive chunks."""
-    kept = [one.observables for one in received if one.observables]
-    found = {name: np.concatenate([one[name] for one in kept], axis=1) for name in kept[0]}
-    return found | {"lp": np.concatenate([one.statistics["lp"] for one in received], axis=1)}
 
 
 @pytest.mark.heavy

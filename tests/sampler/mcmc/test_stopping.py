@@ -110,14 +110,6 @@ def test_one_check_that_passes_is_not_enough():
     assert rule.ended == "max_draws"
 
 
-def test_chains_that_stand_apart_go_on_to_the_end(rng):
-    draws = rng.standard_normal((4, 1000)) + np.arange(4)[:, None]
-    rule = checked(draws, rng.standard_normal(draws.shape), most=1000)
-    assert rule.ended == "max_draws"
-    assert [one.done for one in rule.checks] == [400, 520, 676, 879, 1000]
-    assert rule.checks[-1].r_hat > 1.1
-
-
 def test_minutes_end_warmup_and_draws_after_the_chunk_in_which_they_are_over(rng):
     """Chunks of a second each, of 100 draws or up to the next check."""
     draws = rng.standard_normal((4, 1000)) + np.arange(4)[:, None]

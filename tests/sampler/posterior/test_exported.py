@@ -18,6 +18,7 @@ from sampler.posterior.exported import FlatDensity, export_model
 from sampler.posterior.space import TEMPERATURE, chain_model
 from sampler.problem import Problem, attended_blocks
 from tests.assertions import assert_within_mcse
+from tests.dense import dense_kernel
 from tests.learned import learned_problem
 from tests.problems import (
     ARCHITECTURES,
@@ -25,7 +26,7 @@ from tests.problems import (
     space_of,
 )
 from tests.token_networks import loops, random_token_problem
-from theory import Architecture, Predictor
+from theory import Architecture
 from theory.learning_problem import compress
 
 SPREAD = 0.5
@@ -55,14 +56,11 @@ def traced(model, kwargs, position=(), seed: int = 0) -> dict:
 
 
 def label_covariance(problem, overlap, position) -> np.ndarray:
-    """K + 𝒯 1 from U_1 with every index written out, at the temperature of a position."""
-    outputs, paths = problem.architecture.outputs, problem.architecture.path_count
-    blocks = np.reshape(overlap, (paths, outputs, paths, outputs))
-    features = np.asarray(problem.features)
-    size = len(features) * outputs
-    kernel = np.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features).reshape(size, size)
+    """K + 𝒯 1 from U_1, at the temperature of a position."""
+    attended, arch = problem.attended, problem.architecture
+    kernel = dense_kernel(attended, attended, np.asarray(overlap), arch)
     ratio = np.exp(position[TEMPERATURE][0]) if TEMPERATURE in position else 1.0
-    return kernel + ratio * problem.temperature * np.eye(size)
+    return kernel + ratio * problem.temperature * np.eye(len(kernel))
 
 
 # --- one density, whatever the space and the data
@@ -338,16 +336,3 @@ def test_names_and_sites_say_what_a_coordinate_is(space, problem):
         site, _, place = name.partition("[")
         assert sites[site][tuple(map(int, place.rstrip("]").split(",")))] == index
     np.testing.assert_array_equal(flat.point(sites), np.arange(flat.dimension))
-
-
-def test_one_output_has_no_axis(rng):
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    flat = flat_of(problem, "order_parameters", problem.attended)
-    point = rng.standard_normal(flat.dimension)
-    found = flat.observables(point, jax.random.key(0))
-    for name in ("predictor_mean", "predictor", "posterior_predictive", "log_likelihood"):
-        assert found[name].shape == (6,)
-    assert found["log_prior"].shape == ()
-    predictor = Predictor.for_examples(problem, problem.attended)
-    cholesky = jnp.linalg.cholesky(jnp.asarray(found["order_parameter"]))
-    np.testing.assert_allclose(found["predictor_mean"], predictor(cholesky)[0][:, 0], rtol=1e-8)

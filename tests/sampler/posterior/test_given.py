@@ -15,7 +15,6 @@ from tests.problems import ARCHITECTURES, random_problem, space_of
 from theory import Combinations, Features, Predictor, compress
 
 DRAWS = 20_000
-SPACES = ("order_parameters", "hidden_weights", "weights")
 
 
 def of_rows(whole, name="order_parameters"):
@@ -70,20 +69,6 @@ def test_labels_given_the_others_have_the_law_of_a_refit(compressed, rng):
     law = scipy.stats.multivariate_normal(mean, covariance)
     likelihood = space.observe(jax.random.key(0), position)["log_likelihood"][0]
     assert float(likelihood) == pytest.approx(law.logpdf(problem.labels[0]), rel=1e-5)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("space", SPACES)
-def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
-    """At a tiny temperature they are its outputs, whatever it is that was sampled."""
-    arch = ARCHITECTURES["one layer"]
-    problem = random_problem(arch, rng, temperature=1e-8)
-    space = space_of(problem, space, problem.attended, whitened=False)
-    key = jax.random.key(3)
-    found = space.observe(key, space.draw_prior(key))
-    np.testing.assert_allclose(
-        found["posterior_predictive"], found["predictor"], rtol=1e-4, atol=6e-4
-    )
 
 
 # --- draws without data: order parameters and labels have the moments of their prior

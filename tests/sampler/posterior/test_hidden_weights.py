@@ -1,17 +1,15 @@
 """The readout integrated out of any network: against dense Gaussians, and all weights."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from jax.tree_util import register_dataclass
 
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.data import FixedPaths
-from sampler.posterior.hidden_weights import HiddenWeightSpace, ReadoutPosterior
+from sampler.posterior.hidden_weights import ReadoutPosterior
 from sampler.posterior.space import TEMPERATURE
 from sampler.problem import Problem
 from sampler.token_network import predict_split
@@ -144,43 +142,3 @@ def test_the_readout_is_drawn_from_its_conditional(examples, units, rng):
     across = drawn[:, 0] - mean[0]
     error = variance[0] / np.sqrt(DRAWS)
     assert_within_mcse(np.mean(across[:, 0] * across[:, 1]), 0.0, error)
-
-
-@register_dataclass
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Columns(HiddenWeightSpace):
-    """Hidden weights of which the inputs themselves are what the readout is multiplied by."""
-
-    def columns(self, position, inputs):
-        return inputs[:, 0]
-
-    def order_parameters(self, weights):
-        return {}
-
-
-def test_new_labels_are_gaussian_given_the_others(rng):
-    known, new = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
-    labels, values = rng.standard_normal((5, 2)), rng.standard_normal((4, 2))
-    arrays = jnp.asarray(known)[:, None], jnp.asarray(new)[:, None]
-    data = FixedPaths(labels=jnp.asarray(labels), attended=arrays[0], attended_test=arrays[1])
-    network = Architecture((1,), (3, 3), (1.0,) * 3, channels=3, outputs=2)
-    space = Columns(data=data, temperature=jnp.asarray(0.3), variances=jnp.ones(3), network=network)
-    law = space.law_of_new(space.draw_prior(jax.random.key(5)), arrays[1])
-    noisy = known @ known.T + 0.3 * np.eye(5)
-    mean = new @ known.T @ np.linalg.solve(noisy, labels)
-    covariance = new @ new.T + 0.3 * np.eye(4)
-    covariance -= new @ known.T @ np.linalg.solve(noisy, known @ new.T)
-    expected = sum(
-        scipy.stats.multivariate_normal(mean[:, c], covariance).logpdf(values[:, c])
-        for c in range(2)
-    )
-    assert_equal_to_rounding(
-        float(law.log_prob(jnp.asarray(values))), expected,
-        operations=100, condition=np.linalg.cond(noisy), scale=values.size,
-    )  # fmt: skip
-    drawn = np.asarray(law.sample(jax.random.key(4), (DRAWS,)))
-    deviation = np.sqrt(np.diagonal(covariance))[:, None] / np.sqrt(DRAWS)
-    assert_within_mcse(drawn.mean(axis=0), mean, deviation)
-    variance = np.diagonal(covariance)
-    error = np.sqrt((np.outer(variance, variance) + covariance**2) / DRAWS)
-    assert_within_mcse(np.cov(drawn[..., 1].T), covariance, error)

@@ -22,9 +22,7 @@ from sampler.posterior.importance_weights import (
 from sampler.posterior.t_mixture import TMixture
 from tests.assertions import assert_within_mcse
 from tests.problems import (
-    ARCHITECTURES,
     exact_scalar_posterior,
-    random_problem,
     scalar_problem,
     space_of,
     weighted_mean_and_error,
@@ -52,23 +50,6 @@ def test_one_head_by_quadrature(adapted, rng):
         square, error = weighted_mean_and_error(draws.weights, (values - mean) ** 2)
         assert_within_mcse(square, deviation**2, error)
     assert_within_mcse(draws.log_evidence, exact.log_evidence, draws.log_evidence_error)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one layer, two outputs", "narrow"])
-def test_evidence_without_data(name, rng):
-    """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""
-    problem = random_problem(ARCHITECTURES[name], rng)
-    problem = replace(problem, attended=jnp.zeros_like(problem.attended))
-    draws = importance_draws(space_of(problem), 20_000, seed=2)
-    assert draws.trusted, draws.explain()
-    expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
-    assert_within_mcse(
-        draws.log_evidence,
-        expected,
-        draws.log_evidence_error,
-        ess=draws.effective_sample_size,
-    )
 
 
 SHARES = np.array([0.3, 0.7])
@@ -195,26 +176,6 @@ def test_weights_of_large_logarithms_sum_to_one_and_are_resampled(rng):
         weights = normalised_weights(log_weights)
         assert abs(weights.sum() - 1.0) <= len(weights) * np.finfo(float).eps
         assert len(systematic_resampling(weights, 5, rng)) == 5
-
-
-def error_of_resampled(rng, effective_per_kept: float) -> float:
-    """True error of a mean over resampled draws, in units of what independent ones would have."""
-    found = []
-    for seed in range(1500):
-        points = rng.standard_normal(600)
-        weights = np.exp(0.5 * points)  # from N(0, 1) to N(1/2, 1)
-        weights /= weights.sum()
-        kept = int(1.0 / np.sum(weights**2) / effective_per_kept)
-        chosen = systematic_resampling(weights, kept, np.random.default_rng(seed))
-        found.append((points[chosen].mean() - 0.5) * np.sqrt(kept))
-    return float(np.sqrt(np.mean(np.square(found))))
-
-
-def test_errors_of_the_accepted_draws_are_short_by_a_tenth_at_most(rng):
-    """As many kept draws as effective ones would have errors short by far more."""
-    uncertain = 1.0 + 4.0 / np.sqrt(2.0 * 1500)
-    assert error_of_resampled(rng, 5.0) < 1.1 * uncertain
-    assert error_of_resampled(rng, 1.0) > 1.1 * uncertain
 
 
 def test_spaces_in_single_precision_or_without_a_mode_are_refused(rng):

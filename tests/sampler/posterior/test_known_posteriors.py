@@ -17,7 +17,6 @@ from sampler.mcmc.tempered import OfStart, log_mean, starts_apart
 from sampler.posterior.data import Data
 from sampler.posterior.initial_distribution import InitialDistribution, law_at_modes
 from sampler.posterior.space import Space
-from sampler.runtime import jax_settings
 from tests.assertions import assert_within_mcse
 from tests.problems import (
     NUTS,
@@ -29,16 +28,11 @@ from tests.problems import (
     weighted_mean_and_error,
 )
 from tests.reference_data import (
-    PUBLISHED_ACCURACIES,
     PUBLISHED_OVERLAP,
-    PUBLISHED_READOUT,
     TRIAL_OVERLAP,
-    load_reference,
     published_draws,
-    reference_problem,
 )
 from tests.sampler.mcmc.laws import Known, led
-from theory.observables import accuracy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 
@@ -88,39 +82,6 @@ def check(what, estimate: Estimate, expected, draws) -> None:
     """Within 4 standard errors, from enough effective draws."""
     ess = effective(draws)
     assert_within_mcse(estimate.value, expected, estimate.mcse, ess=ess, minimum_ess=400, what=what)
-
-
-@pytest.mark.long
-def test_the_published_problem_of_ten_units():
-    """Order parameters and accuracy by NUTS in single precision; about four minutes."""
-    arrays = load_reference(every=1)
-    problem = reference_problem(arrays, 10)
-    with jax_settings("float32"):
-        test = jnp.asarray(arrays["attended_inputs_test"])
-        space = space_of(problem, "weights", test, precision="float32")
-        collected = sampled(space, NUTS, chains=4, warmup=300, draws=450, seed=0)
-    draws, labels = collected.draws, np.asarray(arrays["y_test"], float)[:, None]
-    assert collected.statistics["diverging"].sum() <= 0.001 * 4 * 450
-
-    overlap = draws["order_parameter"].astype(float)
-    estimate, ess = OF_CHAINS.mean(overlap), effective(overlap)
-    rows, columns = zip(*PUBLISHED_OVERLAP, strict=True)
-    values, errors = map(np.array, zip(*PUBLISHED_OVERLAP.values(), strict=True))
-    received, mcse = estimate.value[rows, columns], estimate.mcse[rows, columns]
-    combined = np.hypot(mcse, errors)
-    assert_within_mcse(received, values, combined, ess=ess[rows, columns], what="U_1")
-
-    readout = draws["readout_order_parameter"][..., 0, 0].astype(float)
-    estimate, (value, error) = OF_CHAINS.mean(readout), PUBLISHED_READOUT
-    combined = np.hypot(estimate.mcse, error)
-    assert_within_mcse(estimate.value, value, combined, ess=effective(readout), what="u_a")
-
-    mean = draws["predictor"].mean(axis=(0, 1), dtype=float).reshape(labels.shape)
-    received = accuracy(mean, labels)
-    assert len(labels) == 1000
-    # two runs of three differ by the spread of the published ones: four times its half, each side
-    spread = (PUBLISHED_ACCURACIES[1] - PUBLISHED_ACCURACIES[0]) / 2
-    assert abs(received - np.mean(PUBLISHED_ACCURACIES)) <= 4 * spread
 
 
 # --- the collapsed posterior of the published problem against two other programs that sampled it

@@ -194,26 +194,6 @@ def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
         np.testing.assert_allclose(received[1][:, 3 + head], expected, rtol=0, atol=1e-13)
 
 
-def test_single_precision_stays_single():
-    network, _, inputs = problem("mixed")
-    parameters, inputs = (
-        on_device(draw_parameters(network, 0, Stream.PARAMETERS), None),
-        jnp.asarray(inputs, "f4"),
-    )
-
-    def total(parameters):
-        outputs = transformer_outputs(parameters, inputs, network)
-        return outputs.sum(), outputs
-
-    gradient, outputs = jax.jit(jax.grad(total, has_aux=True))(parameters)
-    assert outputs.dtype == jnp.float32
-    for name, values in gradient.items():
-        assert values.dtype == jnp.float32
-        assert np.isfinite(values).all()
-        if name.startswith("W_K"):
-            assert np.any(np.asarray(values) != 0, axis=(1, 2)).all(), "keys that do not learn"
-
-
 def test_parameters_are_uniform_within_their_fan_in():
     network = network_of((4, 4), (64, 32, 16), 8, 64)
     drawn = draw_parameters(network, 0, Stream.PARAMETERS)
