@@ -10,9 +10,7 @@ that folder. --tables writes the tables of pages from the numbers that are kept,
 
 import argparse
 import json
-import math
-import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -22,7 +20,8 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from runs.studies.tables import Table, put_tables
+from runs.studies.numbers import in_lines, rounded
+from runs.studies.tables import Table, put_on_pages
 from sampler.presentation import style
 
 RUNS = Path(__file__).resolve().parents[1]
@@ -63,7 +62,8 @@ class Study:
         parser.add_argument("--tables", action="store_true", help="write the tables of pages anew")
         given = parser.parse_args()
         if given.tables:
-            put_tables(self.home.name, self.tables(self.kept()))
+            kept = self.kept()
+            put_on_pages(self.home.name, self.tables(kept), kept)
             return
         jax.config.update("jax_enable_x64", True)
         folder = given.out or RUNS / "results" / (self.home.name + "-small" * given.small)
@@ -80,7 +80,7 @@ class Study:
         (shown / "numbers.json").write_text(in_lines(content) + "\n", encoding="utf-8")
         tables = self.tables(numbers)
         if shown == self.home:
-            put_tables(self.home.name, tables)
+            put_on_pages(self.home.name, tables, numbers)
         with style.figure_style():
             for name, figure in self.figures(rows, numbers).items():
                 print("figure:", *style.save_figure(figure, shown, name))
@@ -110,43 +110,3 @@ def text_of_path(one: object) -> str:
     if isinstance(one, Path):
         return str(one)
     raise TypeError(f"{one!r}: name the settings that determine a row, not what is made of them")
-
-
-# --- numbers
-
-
-def estimate(value: float, error: float, kind: str) -> dict:
-    """A number with its error and its kind: "MCSE", "binomial", "over test examples", …"""
-    return {"value": float(value), "error": float(error), "kind": kind}
-
-
-def mean_over(values: Iterable[float], what: str) -> dict:
-    """Mean with its standard error over data sets, trainings, … as they are called."""
-    numbers = [float(value) for value in values]
-    error = math.nan
-    if len(numbers) > 1:
-        error = statistics.stdev(numbers) / math.sqrt(len(numbers))
-    return estimate(statistics.fmean(numbers), error, f"over {len(numbers)} {what}")
-
-
-def rounded(content: object) -> object:
-    """Numbers to seven digits; None for what is not finite."""
-    if isinstance(content, Mapping):
-        return {str(key): rounded(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [rounded(value) for value in content]
-    if hasattr(content, "tolist"):
-        return rounded(content.tolist())
-    if content is None or isinstance(content, str | int):
-        return content
-    return float(f"{content:.7g}") if math.isfinite(content) else None
-
-
-def in_lines(content: object, depth: int = 0) -> str:
-    """JSON with a line for everything that is short enough."""
-    line = json.dumps(content, ensure_ascii=False)
-    if len(line) + depth <= 110 or not isinstance(content, Mapping):
-        return line
-    pad = " " * (depth + 1)
-    inner = (f'{pad}"{key}": {in_lines(value, depth + 1)}' for key, value in content.items())
-    return "{\n" + ",\n".join(inner) + f"\n{' ' * depth}}}"

@@ -1,6 +1,9 @@
-"""Tables of pages: numbers as text, and where they stand on a page.
+"""Tables and numbers of pages: as text, and where they stand on a page.
 
-On a page a table stands below a comment with its study and its name, <!-- STUDY: NAME -->.
+On a page a table stands below a comment with its study and its name, <!-- STUDY: NAME -->. A single
+number stands between two comments, <!-- STUDY: PATH @DIGITS*FACTOR -->1.2 ± 0.3<!-- -->; the digits
+are those that its error leaves it, and the factor is 1, where nothing else is said. In a table of
+Markdown an upright stroke of a path is written \\|.
 """
 
 import math
@@ -11,14 +14,15 @@ from pathlib import Path
 RUNS = Path(__file__).resolve().parents[1]
 FOLDERS = (RUNS.parent / "docs" / "findings", RUNS / "studies")
 Table = list[list[str]]  # lines of cells; the first is that of the heads
-PLACE = re.compile(r"(<!-- (\w+): ([^\n]+) -->\n)((?:\|.*\n)*)")
+PLACE = re.compile(r"(<!-- (\w+): ([^\n>]+) -->\n)((?:\|.*\n)*)")
+NUMBER = re.compile(r"(<!-- (\w+): ([^>]+?)(?: @(\d*)(?:\*([\d.]+))?)? -->)([^<\n]+)(<!-- -->)")
 
 
-def put_tables(study: str, tables: Mapping[str, Table]) -> None:
-    """Put the tables of a study into the pages that show them."""
+def put_on_pages(study: str, tables: Mapping[str, Table], numbers: Mapping) -> None:
+    """Put tables and numbers of a study into the pages that show them."""
     for page in pages():
-        text = page.read_text(encoding="utf-8")
-        page.write_text(with_tables(text, study, tables), encoding="utf-8")
+        text = with_tables(page.read_text(encoding="utf-8"), study, tables)
+        page.write_text(with_numbers(text, study, numbers), encoding="utf-8")
 
 
 def pages() -> list[Path]:
@@ -34,6 +38,22 @@ def with_tables(text: str, study: str, tables: Mapping[str, Table]) -> str:
         return comment + markdown(tables[name]) if of == study else found[0]
 
     return PLACE.sub(anew, text)
+
+
+def with_numbers(text: str, study: str, numbers: Mapping) -> str:
+    """The text of a page with single numbers of a study between their comments."""
+
+    def anew(found: re.Match) -> str:
+        comment, of, path, digits, times, _, end = found.groups()
+        if of != study:
+            return found[0]
+        number = at(numbers, path.replace("\\|", "|"))
+        if number is None:
+            raise KeyError(f"{study} has no number {path}")
+        text = cell(number, int(digits) if digits else None, float(times or 1.0))
+        return f"{comment}{text}{end}"
+
+    return NUMBER.sub(anew, text)
 
 
 def markdown(table: Table) -> str:
@@ -57,10 +77,14 @@ def table(first: str, rows: Mapping[str, Mapping], columns: Mapping[str, tuple])
 
 
 def at(numbers: object, path: str) -> object:
-    """What stands at a path, "key/key", of nested numbers; None where it ends before."""
-    for key in path.split("/"):
-        numbers = numbers.get(key) if isinstance(numbers, Mapping) else None
-    return numbers
+    """What stands at a path, "key/key", of nested numbers; None where it ends before.
+
+    Keys may have strokes themselves.
+    """
+    if not path or not isinstance(numbers, Mapping):
+        return None if path else numbers
+    key = next((key for key in numbers if f"{path}/".startswith(f"{key}/")), None)
+    return None if key is None else at(numbers[key], path[len(key) + 1 :])
 
 
 def cell(number: object, digits: int | None = None, times: float = 1.0) -> str:

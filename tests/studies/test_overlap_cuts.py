@@ -6,8 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs.studies.overlap_cuts.mathematics import diagonal_only, equal_diagonal
-from runs.studies.overlap_cuts.study import FULL, losses, right
+from runs.studies.overlap_cuts.mathematics import (
+    FULL,
+    diagonal_only,
+    equal_diagonal,
+    losses,
+    right,
+)
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
 

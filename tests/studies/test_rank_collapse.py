@@ -7,9 +7,10 @@ import pytest
 from scipy.special import softmax
 
 from runs.studies.rank_collapse.mathematics import (
-    collapse_of_fixed_attention,
+    MASKS,
     collapse_of_random_attention,
     distance_from_collapse,
+    distances_of_layers,
     equilibrium,
     layer_norm,
     random_orthogonal_matrix,
@@ -26,6 +27,12 @@ TOKENS, CHANNELS, LAYERS = 8, 5, 6
 def mask_matrix(mask, tokens, window=None):
     """[query, key]: which keys each query sees."""
     return Softmax(mask=mask, window=window).visible(tokens).T
+
+
+def test_masks_of_the_study_are_those_of_the_variants():
+    kinds = (("none", None), ("causal", None), ("window", 4), ("one_sided_window", 4))
+    for (kind, window), mask in zip(kinds, MASKS.values(), strict=True):
+        np.testing.assert_array_equal(mask, mask_matrix(kind, len(mask), window))
 
 
 def masked_attention(queries, keys, mask):
@@ -46,7 +53,7 @@ def test_equal_keys_collapse_in_one_layer(rng):
     matrix = attention_matrix(
         rng.standard_normal((TOKENS, 3)), np.tile([1.0, -2.0, 0.5], (TOKENS, 1))
     )
-    start, end = collapse_of_fixed_attention(matrix[None], tokens)
+    start, end = distances_of_layers([lambda _: matrix], tokens)
     assert_equal_to_rounding(end, 0.0, operations=tokens.size, scale=start)
 
 
@@ -55,7 +62,7 @@ def test_lazy_averaging_decays_geometrically(rng):
     tokens = rng.standard_normal((TOKENS, CHANNELS)) + 100.0
     share = 0.9
     matrix = (1.0 - share) * np.eye(TOKENS) + share / TOKENS
-    received = collapse_of_fixed_attention(np.tile(matrix, (12, 1, 1)), tokens)
+    received = distances_of_layers([lambda _: matrix] * 12, tokens)
     expected = distance_from_collapse(tokens) * (1.0 - share) ** np.arange(13)
     # Relative to each value, not to the largest: twelve orders down it must still be right. One
     # layer adds T terms that cancel to a tenth, and the tokens themselves are rounded at 100.

@@ -10,9 +10,10 @@ from runs.studies.raven.mathematics import (
     SYMBOLS,
     attention_of,
     examples_of,
+    frozen_arrays,
     outputs_of_training,
 )
-from runs.studies.raven.study import TESTS, frozen_arrays
+from runs.studies.raven.study import TESTS
 from tests import ROOT
 
 STUDY = ROOT / "runs" / "studies" / "raven"

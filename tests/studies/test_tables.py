@@ -6,7 +6,7 @@ import re
 import pytest
 
 from runs.studies.study import Study
-from runs.studies.tables import PLACE, cell, markdown, pages, with_tables
+from runs.studies.tables import NUMBER, PLACE, cell, markdown, pages, with_numbers, with_tables
 from tests import ROOT
 
 NAMES = sorted(
@@ -37,6 +37,9 @@ def test_pages_show_the_tables_of_the_numbers_that_are_kept(name):
     assert shown
     for table, received in shown:
         assert received == made[table], table
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        assert with_numbers(text, name, study.kept()) == text
 
 
 def test_every_table_of_a_study_on_a_page_is_that_of_one_there_is():
@@ -50,6 +53,24 @@ def test_a_table_takes_the_place_of_the_one_below_its_comment():
     expected = page.replace("| old |\n|---|\n", "| N | U₁ |\n|---|---|\n| 1 | 2 |\n")
     assert received == expected
     assert with_tables(received, "one", {"x": [["N", "U₁"], ["1", "2"]]}) == received
+
+
+def test_every_number_on_a_page_is_that_of_a_study_there_is():
+    found = [one for page in pages() for one in NUMBER.findall(page.read_text("utf-8"))]
+    assert {of for _, of, *_ in found} <= set(NAMES)
+    opened = sum(page.read_text("utf-8").count("<!-- -->") for page in pages())
+    assert opened == len(found)
+
+
+def test_a_number_stands_between_its_comments():
+    kept = {"a": {"b, c": {"value": 0.5, "error": 0.02}, "d": 2.0}}
+    page = "| <!-- one: a/b, c @1*100 -->?<!-- --> points | <!-- one: a/d -->?<!-- -->, \n"
+    page += "<!-- two: a/d -->?<!-- --> at the end <!-- one: a/b, c -->?<!-- -->\n"
+    received = with_numbers(page, "one", kept)
+    assert received.count("?") == 1
+    assert [one[5] for one in NUMBER.findall(received)] == ["50.0 ± 2.0", "2", "?", "0.50 ± 0.02"]
+    with pytest.raises(KeyError, match="no number"):
+        with_numbers(page, "one", {"a": {}})
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 
 from runs.studies.attention_regression.mathematics import taylor_features
 from runs.studies.value_components.mathematics import (
-    captured_variance,
     component_alignment,
     component_coefficients,
     component_values,
+    keys_and_values,
 )
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from theory import attention_kernel, attention_matrix, centred_kernel
@@ -54,13 +54,11 @@ def test_components_are_their_own_images(queries_and_keys):
     condition = eigenvalues[0] / eigenvalues[COMPONENTS - 1]
     alignment = component_alignment(keys, values)
     assert_equal_to_rounding(alignment, 1.0, operations=100, condition=condition**2)
-    captured = captured_variance(keys, values, COMPONENTS)
-    assert_equal_to_rounding(captured, 1.0, operations=100, condition=condition)
-    # A constant added to the values changes neither, nor does a rotation what they span together.
-    turn, _ = np.linalg.qr(np.arange(16.0).reshape(4, 4) ** 2 + np.eye(4))
+    # A constant added to the values changes nothing; a rotation mixes components.
     scaled = values * np.sqrt(eigenvalues[:COMPONENTS])
-    received = captured_variance(keys, scaled @ turn + 3.0, COMPONENTS)
-    assert_equal_to_rounding(received, 1.0, operations=1e4, condition=condition)
+    moved = component_alignment(keys, scaled + 3.0)
+    assert_equal_to_rounding(moved, 1.0, operations=1e4, condition=condition**2)
+    turn, _ = np.linalg.qr(np.arange(16.0).reshape(4, 4) ** 2 + np.eye(4))
     assert np.all(component_alignment(keys, scaled @ turn) < 1.0 - 1e-3)
 
 
@@ -71,8 +69,6 @@ def test_other_values_are_no_components(queries_and_keys, rng):
     assert_equal_to_rounding(coefficients.sum(axis=0), 0.0, operations=100, scale=1e3)
     alignment = component_alignment(keys, values)
     assert np.all((alignment > 0) & (alignment < 1))
-    captured = captured_variance(keys, values[:, :COMPONENTS], COMPONENTS)
-    assert 0 < captured < 1
     # From the definition, channel by channel.
     kernel = centred_kernel(attention_kernel(keys, keys))
     for a, received in zip(coefficients.T, alignment, strict=True):
@@ -90,3 +86,28 @@ def test_the_centred_kernel_is_that_of_centred_images(queries_and_keys):
     )
     eigenvalues = np.linalg.eigvalsh(centred_kernel(attention_kernel(keys, keys)))
     assert eigenvalues[0] >= -100 * FLOAT64_ROUNDING * eigenvalues[-1]
+
+
+def test_keys_and_values_are_those_of_a_forward_pass_by_loops(rng):
+    shapes = {
+        "W_in": (4, 3),
+        **{f"W_{kind}_{layer}": (2, 5, 3) for kind in "KQ" for layer in (1, 2)},
+    }
+    model = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    model |= {f"W_V_{layer}": rng.standard_normal((2, 4, 4)) for layer in (1, 2)}
+    inputs = rng.standard_normal((2, 6, 3))
+    received = keys_and_values(model, inputs, 2)
+    for example, tokens in enumerate(inputs):
+        hidden = [model["W_in"] @ token for token in tokens]
+        for layer, (keys, values) in enumerate(received, start=1):
+            moved = [np.zeros(4) for _ in tokens]
+            for head in range(2):
+                W_K, W_Q, W_V = (model[f"W_{kind}_{layer}"][head] for kind in "KQV")
+                np.testing.assert_allclose(keys[example, head], [W_K @ one for one in tokens])
+                np.testing.assert_allclose(values[example, head], [W_V @ one for one in hidden])
+                for t, query in enumerate(tokens):
+                    logits = [(W_K @ key) @ (W_Q @ query) / np.sqrt(5.0) for key in tokens]
+                    weights = np.exp(logits) / np.exp(logits).sum()
+                    for weight, one in zip(weights, hidden, strict=True):
+                        moved[t] += weight * (W_V @ one) / np.sqrt(2.0)
+            hidden = moved

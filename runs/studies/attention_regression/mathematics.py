@@ -71,11 +71,18 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import entr, logsumexp
 
-from theory import attention_kernel, attention_matrix
-from theory.attention_regression import normalisers
+from theory import HeadPoints, attention_kernel, attention_matrix, regression_of_attention
 
 # How near the edge of the tube, in units of the labels, a key counts as on it: tried in this order.
 MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
+
+
+def normalisers(keys: Float[np.ndarray, "key channel"]) -> Float[np.ndarray, " key"]:
+    """Sums of similarities h(k_i) = Σ_j s(k_i, k_j): A_ii = s(k_i, k_i)/h(k_i) = h(k_i) G_ii."""
+    of_attention, of_kernel = (
+        f(keys, keys).diagonal() for f in (attention_matrix, attention_kernel)
+    )
+    return of_attention / of_kernel
 
 
 @dataclass(frozen=True)
@@ -314,3 +321,67 @@ def unknowns_of(
     errors = labels - kernel @ coefficients
     parts = (coefficients, -coefficients, errors - tube, -errors - tube)
     return np.maximum(np.concatenate(parts), 0.0)
+
+
+# --- what is asked of one regression
+
+
+def identity(
+    attention: SupportVectorAttention,
+    queries: Float[np.ndarray, "query channel"],
+    rng: np.random.Generator,
+) -> dict:
+    """Attention with the values of the regression beside the regressor, and the converse.
+
+    The converse: any values solve some regression.
+    """
+    keys, tube = attention.keys, attention.tube
+    coefficients, labels = regression_of_attention(keys, rng.standard_normal(keys.shape), tube)
+    bound = 2.0 * np.abs(coefficients).max()
+    kernel = attention_kernel(keys, keys)
+    violated = violation(kernel, labels[:, 0], tube, bound, coefficients[:, 0])
+    return {
+        "difference": np.abs(attention.attend(queries) - attention.regressor(queries)).max(),
+        "support vectors": len(attention.support_vectors),
+        "conditions": attention.residual,
+        "converse": violated / np.abs(labels).max(),
+    }
+
+
+def complementarity(attention: SupportVectorAttention, bound: float) -> dict:
+    """The optimality conditions: of two numbers whose product is 0, neither is negative."""
+    keys, labels, tube = attention.keys, attention.labels[:, 0], attention.tube
+    kernel = attention_kernel(keys, keys)
+    unknowns = unknowns_of(kernel, labels, tube, attention.coefficients[:, 0])
+    slack = complementarity_problem(kernel, labels, tube, bound).slack(unknowns)
+    return {"slack": slack.min(), "pair": np.minimum(unknowns, slack).max()}
+
+
+def cut_off(
+    keys: Float[np.ndarray, "key channel"], queries: Float[np.ndarray, "query channel"], order: int
+) -> float:
+    """How far rows are off in the primal form of an order, which compares no pair of tokens."""
+    received = truncated_attention(queries, keys, np.eye(len(keys)), order)
+    return float(np.abs(received - attention_matrix(queries, keys)).sum(axis=1).max())
+
+
+def of_variants(
+    keys: Float[np.ndarray, "key channel"],
+    labels: Float[np.ndarray, "key value_channel"],
+    queries: Float[np.ndarray, "query channel"],
+    tube: float,
+    bound: float,
+) -> dict[str, dict]:
+    """Attention-SH as the regression over averages of two keys, Attention-BN of standard keys."""
+    averages = np.kron(np.eye(len(keys) // 2), [[0.5, 0.5]])
+    found = {}
+    for name, points in (
+        ("Attention-SH", HeadPoints.of(keys, averages)),
+        ("Attention-BN", HeadPoints.of(keys, None, 1.0, True, 1e-5)),
+    ):
+        solved = support_vector_attention(points.keys, points.pooling @ labels, tube, bound)
+        there = points.queries(queries)
+        outputs = attention_matrix(there, points.keys) @ points.pooling
+        difference = np.abs(outputs @ points.spread(solved.values) - solved.regressor(there)).max()
+        found[name] = {"difference": difference, "support vectors": len(solved.support_vectors)}
+    return found

@@ -14,77 +14,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from runs.studies.attention_regression.mathematics import (
-    SupportVectorAttention,
-    complementarity_problem,
+    complementarity,
+    cut_off,
+    identity,
+    of_variants,
     support_vector_attention,
-    truncated_attention,
-    unknowns_of,
-    violation,
 )
 from runs.studies.study import Study
 from runs.studies.tables import Table
 from sampler.presentation import style
-from theory import HeadPoints, attention_kernel, attention_matrix, regression_of_attention
 
 TUBE, BOUND, KEYS, QUERIES = 0.4, 10_000.0, 40, 1000
 MARGIN = 0.3  # how far beyond the keys the regressor is drawn
 ORDERS = (4, 8, 16, 24, 32, 40)  # of the exponential that is cut off
-
-
-def identity(attention: SupportVectorAttention, rng: np.random.Generator) -> dict:
-    """Attention with the values of the regression beside the regressor, and the converse.
-
-    The converse: any values solve some regression.
-    """
-    queries = rng.uniform(-4.0, 4.0, (QUERIES, 1))
-    keys = attention.keys
-    coefficients, labels = regression_of_attention(keys, rng.standard_normal(keys.shape), TUBE)
-    bound = 2.0 * np.abs(coefficients).max()
-    kernel = attention_kernel(keys, keys)
-    violated = violation(kernel, labels[:, 0], TUBE, bound, coefficients[:, 0])
-    return {
-        "difference": np.abs(attention.attend(queries) - attention.regressor(queries)).max(),
-        "support vectors": len(attention.support_vectors),
-        "keys in the tube": len(keys) - len(attention.support_vectors),
-        "conditions": attention.residual,
-        "converse": violated / np.abs(labels).max(),
-    }
-
-
-def complementarity(attention: SupportVectorAttention) -> dict:
-    """The optimality conditions: of two numbers whose product is 0, neither is negative."""
-    keys, labels = attention.keys, attention.labels[:, 0]
-    kernel = attention_kernel(keys, keys)
-    unknowns = unknowns_of(kernel, labels, TUBE, attention.coefficients[:, 0])
-    slack = complementarity_problem(kernel, labels, TUBE, BOUND).slack(unknowns)
-    return {"slack": slack.min(), "pair": np.minimum(unknowns, slack).max()}
-
-
-def cut_off(keys: np.ndarray, queries: np.ndarray) -> dict:
-    """The primal form, n + 1 features of a key on a line and no pair of tokens compared: errors."""
-    expected = attention_matrix(queries, keys)
-    return {
-        str(order): np.abs(
-            truncated_attention(queries, keys, np.eye(len(keys)), order) - expected
-        ).sum(axis=1).max()
-        for order in ORDERS
-    }  # fmt: skip
-
-
-def of_variants(keys: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> dict[str, dict]:
-    """Attention-SH as the regression over averages of two keys, Attention-BN of standard keys."""
-    averages = np.kron(np.eye(len(keys) // 2), [[0.5, 0.5]])
-    numbers = {}
-    for name, points in (
-        ("Attention-SH", HeadPoints.of(keys, averages)),
-        ("Attention-BN", HeadPoints.of(keys, None, 1.0, True, 1e-5)),
-    ):
-        found = support_vector_attention(points.keys, points.pooling @ labels, TUBE, BOUND)
-        there = points.queries(queries)
-        outputs = attention_matrix(there, points.keys) @ points.pooling
-        difference = np.abs(outputs @ points.spread(found.values) - found.regressor(there)).max()
-        numbers[name] = {"difference": difference, "support vectors": len(found.support_vectors)}
-    return numbers
 
 
 def measure() -> dict:
@@ -93,12 +35,12 @@ def measure() -> dict:
     keys = np.sort(rng.uniform(-3.0, 3.0, KEYS))[:, None]
     labels = np.sin(keys) + 0.3 * rng.standard_normal(keys.shape)
     attention = support_vector_attention(keys, labels, TUBE, BOUND)
-    numbers = identity(attention, rng)
+    numbers = identity(attention, rng.uniform(-4.0, 4.0, (QUERIES, 1)), rng)
     queries = rng.uniform(-3.0, 3.0, (QUERIES, 1))
     numbers |= {
-        "complementarity": complementarity(attention),
-        "cut off": cut_off(keys, queries),
-        **of_variants(keys, labels, queries),
+        "complementarity": complementarity(attention, BOUND),
+        "cut off": {str(order): cut_off(keys, queries, order) for order in ORDERS},
+        **of_variants(keys, labels, queries, TUBE, BOUND),
     }
     line = np.linspace(keys.min() - MARGIN, keys.max() + MARGIN, 500)
     drawn = {"keys": keys, "labels": labels, "values": attention.values}
@@ -155,6 +97,7 @@ def draw(row: dict) -> Figure:
     below.axhline(0.0, color=style.GREY, linewidth=0.8, zorder=0)
     # Values differ by orders of magnitude, as normalisers along a line do.
     below.set_yscale("symlog", linthresh=float(np.abs(values[support]).min()))
+    below.set_ylim(4.0 * values.min(), 4.0 * values.max())
     below.minorticks_off()
     below.set(ylabel="value $v_j$", xlabel="query $x$, key $k_j$")
     figure.align_ylabels()

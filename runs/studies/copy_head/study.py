@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.copy_head.mathematics import CopyHead, sampled_weight
-from runs.studies.study import Study, mean_over
+from runs.studies.numbers import mean_over
+from runs.studies.study import Study
 from runs.studies.tables import Table, table
 from sampler.presentation import style
 

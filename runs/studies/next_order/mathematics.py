@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import chdtri
 
 import sampler
-from runs.studies.study import estimate
+from runs.studies.numbers import estimate
 from sampler.analysis.difference import DIFFERS, NOT_TRUSTED, RESOLVED, difference_of
 from sampler.analysis.estimates import Estimate
 from theory import LearningProblem, solve_next_order, solve_saddle_point

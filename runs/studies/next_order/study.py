@@ -81,9 +81,8 @@ def tables(numbers: dict) -> dict[str, Table]:
     }
     found = {name: of["leading"]["difference"] for name, of in numbers["chains"].items()}
     widths = sorted({width for of in found.values() for width in of}, key=int)
-    # Names of data have slashes, which part the keys of a path.
-    of_width = {N: {str(at): of.get(N) for at, of in enumerate(found.values())} for N in widths}
-    of_data = {name: (str(at), 4) for at, name in enumerate(found)}
+    of_width = {N: {name: of.get(N) for name, of in found.items()} for N in widths}
+    of_data = {name: (name, 4) for name in found}
     return {
         "two paths": table("N", numbers["two paths"], columns),
         "chains": table("N", of_width, of_data),

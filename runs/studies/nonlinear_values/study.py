@@ -16,10 +16,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.nonlinear_values.mathematics import heads_beside
-from runs.studies.study import Study, mean_over
+from runs.studies.nonlinear_values.mathematics import UNDECIDED, heads_beside
+from runs.studies.numbers import mean_over
+from runs.studies.study import Study
 from runs.studies.tables import table
-from sampler.analysis.difference import UNDECIDED
 from sampler.presentation import style
 
 WIDTHS, WIDEST_KEPT = (5, 15, 30, 100), 30  # weights are kept up to it, for U_1

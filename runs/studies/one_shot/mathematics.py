@@ -9,7 +9,8 @@ import numpy as np
 import xarray as xr
 
 import sampler
-from runs.studies.study import RUNS, estimate
+from runs.studies.numbers import estimate
+from runs.studies.study import RUNS
 from runs.studies.which_heads.mathematics import numbers_of_theory, rank_correlation
 from sampler.cli import main
 from sampler.data.characters import read_drawings, split_characters

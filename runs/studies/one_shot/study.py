@@ -18,6 +18,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from runs.studies.numbers import mean_over
 from runs.studies.one_shot.drawing import draw_task, draw_trainings_and_widths
 from runs.studies.one_shot.mathematics import (
     FEW_PATHS,
@@ -29,7 +30,7 @@ from runs.studies.one_shot.mathematics import (
     measure,
     trained,
 )
-from runs.studies.study import Study, mean_over
+from runs.studies.study import Study
 from runs.studies.tables import Table, table
 
 # What is asked of some trainings alone, and by which name it is kept.

@@ -10,48 +10,24 @@ over data seeds, and on the published data (arXiv 2405.15926, figure 2 (c)) over
 
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.overlap_cuts.mathematics import diagonal_only, equal_diagonal
-from runs.studies.study import RUNS, Study, estimate
+from runs.studies.numbers import estimate
+from runs.studies.overlap_cuts.mathematics import CUTS, FULL, losses, right
+from runs.studies.study import RUNS, Study
 from runs.studies.tables import Table, table
 from sampler.presentation import style
-from sampler.problem import Problem
-from theory import Predictor, predict, solve_saddle_point
+from theory import solve_saddle_point
 
 RECIPES = ("markov_four_paths", "markov_published", "markov_two_paths", "time_series")
 PAIRED_WIDTHS = (10, 30, 50, 100)
-CUTS = {"diagonal only": diagonal_only, "equal diagonal": equal_diagonal}
-FULL = "full"
 MARKS = {
     FULL: ("full U₁", "o", style.THEORY),
     "diagonal only": ("diagonal only", "+", style.GREY),
     "equal diagonal": ("equal diagonal", "x", style.PURPLE),
 }
-
-
-def signs_right(learning, attended, labels, factor) -> np.ndarray:
-    """Which examples U₁ = F Fᵀ gets right."""
-    mean = predict(Predictor.for_examples(learning, attended), jnp.asarray(factor))[0]
-    return (np.sign(np.asarray(mean)) == labels)[:, 0]
-
-
-def right(problem: Problem, factor: np.ndarray) -> dict[str, np.ndarray]:
-    """Which test examples are right, with the full U₁ = F Fᵀ and with each cut; NaN if undefined.
-
-    An equal diagonal with the off-diagonal elements kept need not be positive definite.
-    """
-    test = problem.attended_test, problem.labels_test
-    factors = {FULL: factor} | {name: cut(factor) for name, cut in CUTS.items()}
-    return {
-        name: np.full(len(problem.labels_test), np.nan)
-        if one is None
-        else signs_right(problem.learning, *test, one).astype(float)
-        for name, one in factors.items()
-    }
 
 
 def cut(recipe: str, width: int, **settings: object) -> dict[str, list]:
@@ -71,11 +47,6 @@ def lost(seed: int) -> dict[str, list]:
         str(width): losses(cut("markov_four_paths", width, seed=seed)).mean(axis=1).tolist()
         for width in PAIRED_WIDTHS
     }
-
-
-def losses(found: dict[str, list]) -> np.ndarray:
-    """Right with the full U₁ minus right with each cut, [cut, test example]."""
-    return np.array([np.subtract(found[FULL], found[name]) for name in CUTS])
 
 
 def points(values: np.ndarray, kind: str) -> dict:

@@ -15,13 +15,15 @@ With LayerNorm and a value matrix W, X_l = LayerNorm(A X_{l−1} W), there are t
 that a layer leaves as they are (`equilibrium`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import brentq
 from scipy.special import softmax
+
+from runs.studies.numbers import mean_over
 
 
 def distance_from_collapse(tokens: Float[np.ndarray, "token channel"]) -> float:
@@ -32,32 +34,35 @@ def distance_from_collapse(tokens: Float[np.ndarray, "token channel"]) -> float:
 def layer_norm(
     tokens: Float[np.ndarray, "*start token channel"],
 ) -> Float[np.ndarray, "*start token channel"]:
-    """Every token less its mean over channels, divided by its standard deviation over channels.
-
-    Raises ValueError for a token whose channels are all equal.
-    """
+    """Every token less its mean over channels, divided by its standard deviation over channels."""
     centred = tokens - tokens.mean(axis=-1, keepdims=True)
-    deviations = centred.std(axis=-1, keepdims=True)
-    if not np.all(deviations > 0):
-        token = int(np.argmin(deviations) % tokens.shape[-2])
-        raise ValueError(
-            f"tokens: token {token} has standard deviation 0 over its {tokens.shape[-1]} channels; "
-            "LayerNorm needs more than 0: leave out LayerNorm, or give it 2 channels that differ"
-        )
-    return centred / deviations
+    return centred / centred.std(axis=-1, keepdims=True)
 
 
-def collapse_of_fixed_attention(
-    matrices: Float[np.ndarray, "layer query key"],
-    tokens: Float[np.ndarray, "key channel"],
+def distances_of_layers(
+    attentions: Iterable[Callable[[np.ndarray], np.ndarray]],
+    tokens: Float[np.ndarray, "token channel"],
     normalise: bool = False,
+    values: Iterator[np.ndarray] | None = None,
 ) -> Float[np.ndarray, " depth"]:
-    """Distances μ(X_0) … μ(X_L) of X_l = A_l X_{l−1}, or of X_l = LayerNorm(A_l X_{l−1}).
+    """Distances μ(X_0) … μ(X_L), with A_l [query, key] of the tokens X_{l−1} from `attentions`.
 
-    Raises ValueError where a matrix is not row-stochastic.
+    X_l = A_l X_{l−1} W_l, of which LayerNorm is taken if asked for; values W_l, if any, in turn.
     """
-    _require_row_stochastic(matrices)
-    return _distances(((lambda _, one=one: one) for one in matrices), tokens, normalise)
+    mean = tokens.mean(axis=0)
+    deviation = tokens - mean
+    distances = [np.linalg.norm(deviation)]
+    for attention in attentions:
+        deviation = attention(deviation + mean) @ deviation
+        if values is not None:
+            one = next(values)
+            deviation, mean = deviation @ one, mean @ one
+        if normalise:
+            deviation, mean = layer_norm(deviation + mean), np.zeros_like(mean)
+        shift = deviation.mean(axis=0)
+        deviation, mean = deviation - shift, mean + shift
+        distances.append(np.linalg.norm(deviation))
+    return np.array(distances)
 
 
 def collapse_of_random_attention(
@@ -83,12 +88,9 @@ def collapse_of_random_attention(
         logits = (current @ query_weights) @ (current @ key_weights).T / np.sqrt(key_channels)
         return softmax(np.where(mask, logits, -np.inf), axis=1)
 
-    values = (
-        (random_orthogonal_matrix(channels, rng) for _ in range(layers))
-        if orthogonal_values
-        else None
-    )
-    return _distances((attend for _ in range(layers)), tokens, normalise, values)
+    orthogonal = (random_orthogonal_matrix(channels, rng) for _ in range(layers))
+    values = orthogonal if orthogonal_values else None
+    return distances_of_layers((attend for _ in range(layers)), tokens, normalise, values)
 
 
 def random_orthogonal_matrix(
@@ -106,46 +108,6 @@ def rate_of_uniform_averages(mask: Bool[np.ndarray, "token token"]) -> float:
     """
     sizes = np.sort(np.abs(np.linalg.eigvals(mask / mask.sum(axis=1, keepdims=True))))
     return float(-np.log(sizes[-2])) if sizes[-2] > 1e-12 else np.inf
-
-
-def _distances(
-    attentions: Iterable[Callable[[np.ndarray], np.ndarray]],
-    tokens: np.ndarray,
-    normalise: bool,
-    values: Iterable[np.ndarray] | None = None,
-) -> np.ndarray:
-    mean = tokens.mean(axis=0)
-    deviation = tokens - mean
-    distances = [np.linalg.norm(deviation)]
-    following = None if values is None else iter(values)
-    for attention in attentions:
-        matrix = attention(deviation + mean)
-        deviation = matrix @ deviation
-        if following is not None:
-            one = next(following)
-            deviation, mean = deviation @ one, mean @ one
-        if normalise:
-            deviation, mean = layer_norm(deviation + mean), np.zeros_like(mean)
-        shift = deviation.mean(axis=0)
-        deviation, mean = deviation - shift, mean + shift
-        distances.append(np.linalg.norm(deviation))
-    return np.array(distances)
-
-
-def _require_row_stochastic(matrices: np.ndarray) -> None:
-    smallest = float(matrices.min())
-    if not smallest >= 0:
-        raise ValueError(
-            f"matrices: smallest entry {smallest:.3g}; must be 0 or more: attention with negative "
-            "entries is no average"
-        )
-    off = float(np.abs(matrices.sum(axis=2) - 1.0).max())
-    limit = matrices.shape[2] * float(np.finfo(float).eps)
-    if not off <= limit:
-        raise ValueError(
-            f"matrices: a row sums to 1 only within {off:.3g}; must be within {limit:.3g}: rows "
-            "are queries; divide each by its sum in float64"
-        )
 
 
 @dataclass(frozen=True)
@@ -231,23 +193,10 @@ def equilibrium(
     picks two (step ±1). Or d_i > a_ii, and x_i lies in that span: |x_i| falls from ∞ to 0 as d_i
     grows, and is 1 at one d_i (step 0).
 
-    Raises ValueError for another matrix, for steps or sizes out of range, and where a token has
-    no solution.
+    Raises ValueError where a token sees a later one, or has no solution.
     """
-    _require_row_stochastic(matrix[None])
-    tokens, new = len(matrix), sum(step != 0 for step in steps)
     if np.any(np.triu(matrix, 1)) or not np.all(np.diagonal(matrix) > 0):
-        raise ValueError(
-            "matrix: a token sees a later one, or not itself; must be lower triangular with a "
-            "positive diagonal, as under a causal mask"
-        )
-    if len(steps) != tokens - 1 or not set(steps) <= {-1, 0, 1}:
-        raise ValueError(f"steps = {steps}: must be {tokens - 1} numbers of −1, 0 and 1")
-    if not 1 + new <= directions or not shear > 0 or not 0 < ratio < 1:
-        raise ValueError(
-            f"directions = {directions}, shear = {shear}, ratio = {ratio}: must be at least "
-            f"{1 + new} (the rank), positive, and between 0 and 1"
-        )
+        raise ValueError("matrix: a token sees a later one, or not itself")
     powers = ratio ** np.arange(directions)
     values = np.diag(powers) + shear * np.eye(directions, k=-1)
     found, rank = [np.eye(directions)[0]], 1
@@ -260,10 +209,7 @@ def equilibrium(
         else:
             one = _in_the_span(pulled, values, rank)
         if one is None:
-            raise ValueError(
-                f"steps: token {token} has no solution with step {step}; change an earlier step, "
-                "or raise the shear"
-            )
+            raise ValueError(f"steps: token {token} has no solution with step {step}")
         found.append(one)
     basis = _mean_zero_basis(directions + 1)
     scaled = np.sqrt(directions + 1) * np.stack(found) @ basis
@@ -309,3 +255,58 @@ def _mean_zero_basis(channels: int) -> np.ndarray:
     rows = np.tril(np.ones((channels - 1, channels)))
     np.fill_diagonal(rows[:, 1:], -np.arange(1, channels))
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+# --- what is measured
+
+TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, WINDOW = 48, 16, 16, 400, 4
+BACK = np.subtract.outer(np.arange(TOKENS), np.arange(TOKENS))  # from each query to each key
+MASKS = {
+    "complete": np.ones((TOKENS, TOKENS), bool),
+    "causal": BACK >= 0,
+    "window": np.abs(BACK) <= WINDOW,
+    "one-sided window": (BACK >= 0) & (BACK <= WINDOW),
+}
+# Whether there is LayerNorm, with random orthogonal values, and down to which μ/μ₀ it is known:
+# with LayerNorm tokens are known to rounding only, else to the smallest number there is.
+KINDS = {"attention only": (False, 1e-290), "with LayerNorm": (True, 1e-12)}
+SHALLOWEST, FEWEST = 30, 5  # the layer from which a rate is fitted, and how many it takes
+DEPTHS = (12, 50, 200, LAYERS)
+# Signs of the directions that tokens after the first add, by rank; 0 adds none.
+STEPS = {1: (), 4: (-1, 0, 1, 0, -1), 5: (-1, 1, -1, 1), 8: (-1, 1, -1, 1, -1, 1, -1)}
+NOISES, STARTS = (1e-8, 1e-6, 1e-4, 1e-3), 100
+
+
+def distances(name: str, seed: int, normalised: bool) -> dict:
+    """μ(X_l)/μ(X_0) by depth; every mask sees the same tokens and the same random weights."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.standard_normal((TOKENS, CHANNELS))
+    weights = LAYERS, KEY_CHANNELS, rng
+    found = collapse_of_random_attention(MASKS[name], tokens, *weights, normalised, normalised)
+    return {"shares": found / found[0]}
+
+
+def fall(shares: np.ndarray, name: str, floor: float) -> dict:
+    """−log₁₀ of μ/μ₀, means over seeds, and what ln μ loses per layer where it can be fitted."""
+    with np.errstate(divide="ignore"):
+        powers = np.where(shares > floor, -np.log10(shares), np.inf).mean(axis=0)
+    numbers = {str(depth): powers[depth] for depth in DEPTHS}
+    numbers["uniform"] = rate_of_uniform_averages(MASKS[name])
+    used = np.flatnonzero((shares > floor).all(axis=0))
+    used = used[used >= SHALLOWEST]
+    if used.size < FEWEST:
+        return numbers | {"rate": None, "last": None}
+    slopes = [-np.polyfit(used, np.log(one[used]), 1)[0] for one in shares]
+    return numbers | {"rate": mean_over(slopes, "seeds"), "last": int(used[-1])}
+
+
+def of_equilibrium(rank: int, channels: int) -> dict:
+    """How exact and how stable an equilibrium is, and how many starts beside it come back."""
+    averages = MASKS["causal"] / MASKS["causal"].sum(axis=1, keepdims=True)
+    steps = STEPS[rank] + (0,) * (TOKENS - 1 - len(STEPS[rank]))
+    found = equilibrium(averages, steps, channels - 1)
+    noise = np.random.default_rng(0).standard_normal((STARTS, *found.tokens.shape))
+    ends = [found.after(found.tokens + scale * noise, LAYERS) for scale in NOISES]
+    back = [int(sum(np.abs(one - found.tokens).max() < 1e-9 for one in end)) for end in ends]
+    numbers = {"rank": found.rank, "error": found.error, "radius": found.growth}
+    return numbers | {"back": dict(zip(map(str, NOISES), back, strict=True))}

@@ -16,72 +16,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from runs.studies.rank_collapse.mathematics import (
-    collapse_of_random_attention,
-    equilibrium,
-    rate_of_uniform_averages,
+    DEPTHS,
+    KINDS,
+    MASKS,
+    NOISES,
+    distances,
+    fall,
+    of_equilibrium,
 )
-from runs.studies.study import Study, mean_over
+from runs.studies.study import Study
 from runs.studies.tables import table
-from sampler.attention.variants import Softmax
 from sampler.presentation import style
 
-TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, WINDOW = 48, 16, 16, 400, 4
-MASKS = {
-    "complete": Softmax(),
-    "causal": Softmax(mask="causal"),
-    "window": Softmax(mask="window", window=WINDOW),
-    "one-sided window": Softmax(mask="one_sided_window", window=WINDOW),
-}
-# Whether there is LayerNorm, with random orthogonal values, and down to which μ/μ₀ it is known:
-# with LayerNorm tokens are known to rounding only, else to the smallest number there is.
-KINDS = {"attention only": (False, 1e-290), "with LayerNorm": (True, 1e-12)}
-SHALLOWEST, FEWEST = 30, 5  # the layer from which a rate is fitted, and how many it takes
-DEPTHS = (12, 50, 200, LAYERS)
-# Signs of the directions that tokens after the first add, by rank; 0 adds none.
-STEPS = {1: (), 4: (-1, 0, 1, 0, -1), 5: (-1, 1, -1, 1), 8: (-1, 1, -1, 1, -1, 1, -1)}
+SEEDS = 10
 OF_CHANNELS = {5: (1, 4), 9: (1, 4, 5, 8)}
-NOISES, STARTS = (1e-8, 1e-6, 1e-4, 1e-3), 100
-
-
-def distances(name: str, seed: int, normalised: bool) -> dict:
-    """μ(X_l)/μ(X_0) by depth; every mask sees the same tokens and the same random weights."""
-    rng = np.random.default_rng(seed)
-    tokens = rng.standard_normal((TOKENS, CHANNELS))
-    weights = LAYERS, KEY_CHANNELS, rng
-    mask = MASKS[name].visible(TOKENS).T
-    found = collapse_of_random_attention(mask, tokens, *weights, normalised, normalised)
-    return {"shares": found / found[0]}
-
-
-def fall(shares: np.ndarray, floor: float, uniform: float) -> dict:
-    """−log₁₀ of μ/μ₀, means over seeds, and what ln μ loses per layer where it can be fitted."""
-    with np.errstate(divide="ignore"):
-        powers = np.where(shares > floor, -np.log10(shares), np.inf).mean(axis=0)
-    numbers = {str(depth): powers[depth] for depth in DEPTHS} | {"uniform": uniform}
-    used = np.flatnonzero((shares > floor).all(axis=0))
-    used = used[used >= SHALLOWEST]
-    if used.size < FEWEST:
-        return numbers | {"rate": None, "last": None}
-    slopes = [-np.polyfit(used, np.log(one[used]), 1)[0] for one in shares]
-    return numbers | {"rate": mean_over(slopes, "seeds"), "last": int(used[-1])}
-
-
-def of_equilibrium(rank: int, channels: int) -> dict:
-    """How exact and how stable an equilibrium is, and how many starts beside it come back."""
-    averages = np.tril(np.ones((TOKENS, TOKENS))) / np.arange(1, TOKENS + 1)[:, None]
-    steps = STEPS[rank] + (0,) * (TOKENS - 1 - len(STEPS[rank]))
-    found = equilibrium(averages, steps, channels - 1)
-    noise = np.random.default_rng(0).standard_normal((STARTS, *found.tokens.shape))
-    ends = [found.after(found.tokens + scale * noise, LAYERS) for scale in NOISES]
-    back = [int(sum(np.abs(one - found.tokens).max() < 1e-9 for one in end)) for end in ends]
-    smallest = np.linalg.svd(found.tokens, compute_uv=False)[found.rank - 1]
-    numbers = {"rank": found.rank, "error": found.error, "smallest": smallest}
-    return numbers | {
-        "radius": found.growth,
-        "back": dict(zip(map(str, NOISES), back, strict=True)),
-    }
-
-
 FALLS = {
     **{f"after {depth} layers": (str(depth), 1) for depth in DEPTHS},
     "loss of ln μ per layer": ("rate", 5),
@@ -90,7 +38,6 @@ FALLS = {
 }
 EQUILIBRIA = {
     "error of X = LayerNorm(A X W) (10⁻¹⁵)": ("error", 1, 1e15),
-    "smallest singular value": ("smallest", 5),
     "spectral radius": ("radius", 3),
     **{f"back from noise {noise:g}": (f"back/{noise}", 0) for noise in NOISES},
 }
@@ -118,7 +65,7 @@ def points(small: bool, folder: Path) -> dict[str, tuple]:
     found: dict[str, tuple] = {
         f"{name} | {seed}": (distances, mask, seed, KINDS[kind][0])
         for name, (mask, kind) in POINTS.items()
-        for seed in range(2 if small else 10)
+        for seed in range(2 if small else SEEDS)
     }
     return found | {
         f"{channels} | {rank}": (of_equilibrium, rank, channels)
@@ -139,8 +86,7 @@ def numbers(rows: dict[str, dict]) -> dict:
     """How tokens fall together, and what equilibria are."""
     found, falls = curves(rows), {}
     for name, (mask, kind) in POINTS.items():
-        uniform = rate_of_uniform_averages(MASKS[mask].visible(TOKENS).T)
-        falls[name] = fall(found[mask, kind], KINDS[kind][1], uniform)
+        falls[name] = fall(found[mask, kind], mask, KINDS[kind][1])
     return {
         "falls": falls,
         "equilibria": {name: row for name, row in rows.items() if "radius" in row},

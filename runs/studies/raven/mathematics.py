@@ -3,11 +3,23 @@
 frozen  the arrays of frozen.npz: weights; panels, asked features and rules of every split
 """
 
+from pathlib import Path
+
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
 
+FROZEN = Path(__file__).parent / "frozen.npz"
 LAYERS, SYMBOLS, PANELS = 3, 4, 9
+
+
+def frozen_arrays(matrices: int | None = None) -> Arrays:
+    """Weights and matrices that are kept, of every split at most so many."""
+    with np.load(FROZEN) as stored:
+        return {
+            name: one[:matrices] if name.startswith(("panels", "asked", "rules")) else one
+            for name, one in stored.items()
+        }
 
 
 def tokens_of(panels: np.ndarray, asked: np.ndarray) -> np.ndarray:

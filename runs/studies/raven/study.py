@@ -9,31 +9,32 @@ posterior, and are tested on matrices of seen and of held-out ones.
     python -m runs.studies.raven.study     two minutes
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.raven.mathematics import SYMBOLS, Arrays, arrays_of, outputs_of_training
+from runs.studies.numbers import estimate, share
+from runs.studies.raven.mathematics import (
+    SYMBOLS,
+    Arrays,
+    arrays_of,
+    frozen_arrays,
+    outputs_of_training,
+)
 from runs.studies.raven.trainings import tables_of
-from runs.studies.study import Study, estimate
+from runs.studies.study import Study
 from runs.studies.tables import Table, table
 from sampler.presentation import style
-from theory import OrderParameters, Predictor, participation_ratio, predict
-from theory.observables import accuracy, binomial_error
+from theory import participation_ratio
 
-FROZEN = Path(__file__).parent / "frozen.npz"
 TESTS = {"seen": "test_seen", "held out": "test_held_out"}
 WIDTH = 10
 # Of the theory, and of infinite width, whose best ones are smaller.
 TEMPERATURES = (0.01, 0.03, 0.1)
 LOWER = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1)
-
-
-def share(value: float, count: int) -> dict:
-    """A share of right answers with its binomial error."""
-    return estimate(value, binomial_error(float(value), count), "binomial")
 
 
 def recipe_of(arrays: Arrays, **posterior: float) -> sampler.Recipe:
@@ -46,31 +47,26 @@ def recipe_of(arrays: Arrays, **posterior: float) -> sampler.Recipe:
     )
 
 
-def frozen_arrays(matrices: int | None = None) -> Arrays:
-    """Weights and matrices that are kept, of every split at most so many."""
-    with np.load(FROZEN) as stored:
-        return {
-            name: one[:matrices] if name.startswith(("panels", "asked", "rules")) else one
-            for name, one in stored.items()
-        }
+def validated(recipe: sampler.Recipe, predictor: str, temperatures: Sequence[float]) -> float:
+    """The temperature that is right most often on validation matrices."""
+
+    def right(temperature: float) -> float:
+        theory = sampler.solve(recipe.changed({"posterior.temperature": temperature}))
+        return float(theory["validation_accuracy"].sel(predictor=predictor))
+
+    return max(temperatures, key=right)
 
 
 def of_infinite_width(matrices: int | None) -> dict:
-    """Accuracies at the temperature that is right most often on validation matrices."""
-    found, frozen = {}, frozen_arrays(matrices)
-    for name, split in TESTS.items():
-        problem = sampler.make_problem(recipe_of(arrays_of(frozen, split)))
-        limit = OrderParameters.gp_limit(problem.learning.architecture).factors[0]
-
-        def right(temperature: float, of: str, problem=problem, limit=limit) -> float:
-            learning = problem.learning.at(temperature)
-            attended, labels = (getattr(problem, f"{what}_{of}") for what in ("attended", "labels"))
-            mean = predict(Predictor.for_examples(learning, attended), limit)[0]
-            return accuracy(np.asarray(mean).reshape(labels.shape), labels)
-
-        chosen = max(LOWER, key=lambda temperature, right=right: right(temperature, "validation"))
-        value = share(right(chosen, "test"), len(problem.labels_test))
-        found[name] = {"infinite width": value, "temperature, infinite width": chosen}
+    """Accuracies at the temperature of its own."""
+    frozen = frozen_arrays(matrices)
+    recipes = {name: recipe_of(arrays_of(frozen, split)) for name, split in TESTS.items()}
+    best, found = validated(recipes["seen"], "infinite", LOWER), {}
+    for name, recipe in recipes.items():
+        theory = sampler.solve(recipe.changed({"posterior.temperature": best}))
+        value = theory["accuracy"].sel(predictor="infinite")
+        count = theory.sizes["test_example"]
+        found[name] = {"infinite width": share(value, count), "temperature, infinite width": best}
     return found
 
 
@@ -78,12 +74,8 @@ def measure(matrices: int | None, settings: dict) -> dict:
     """Accuracies on both kinds of compositions: theory, exact, trained; and U₁ of the theory."""
     frozen = frozen_arrays(matrices)
     arrays = {name: arrays_of(frozen, split) for name, split in TESTS.items()}
-
-    def validated(temperature: float) -> float:
-        theory = sampler.solve(recipe_of(arrays["held out"], temperature=temperature))
-        return float(theory["validation_accuracy"].sel(predictor="leading"))
-
-    found: dict = {"temperature": (best := max(TEMPERATURES, key=validated))}
+    best = validated(recipe_of(arrays["held out"]), "leading", TEMPERATURES)
+    found: dict = {"temperature": best}
     for name, those in arrays.items():
         recipe = recipe_of(those, temperature=best)
         theory = sampler.solve(recipe)

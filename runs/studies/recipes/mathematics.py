@@ -6,7 +6,8 @@ from pathlib import Path
 
 import xarray as xr
 
-from runs.studies.study import RUNS, estimate
+from runs.studies.numbers import estimate
+from runs.studies.study import RUNS
 from sampler.cli import main
 
 ORDERS = ("infinite", "leading", "next")

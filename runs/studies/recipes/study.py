@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from runs.studies.next_order.mathematics import fit_power_law
+from runs.studies.numbers import estimate
 from runs.studies.recipes.mathematics import MEASURES, of_sweep, of_variants, small_sweep
 from runs.studies.study import RUNS, Study
 from runs.studies.tables import Table, cell, table
@@ -83,6 +85,12 @@ def tables(numbers: dict) -> dict[str, Table]:
         "infinite width": ("evidence/infinite", 2),
     }
     found["evidence"] = table("temperature", temperatures, evidences)
+    exponents = {
+        words: exponent(sweep_of(numbers, name))
+        for name, words in (("markov_four_paths", "four paths"), ("finite_size", "two paths"))
+    }
+    columns = {"power of N": ("slope", 2), "widths from 30 on": ("widths", 0)}
+    found["exponents"] = table("good path of", exponents, columns)
     for name in VARIANTS:
         lines = [
             [form, *(cell(one) if one["error"] else cell(one["value"]) for one in row.values())]
@@ -90,6 +98,15 @@ def tables(numbers: dict) -> dict[str, Table]:
         ]
         found[name] = [["variant", *MEASURES], *lines]
     return found
+
+
+def exponent(rows: dict[str, dict]) -> dict:
+    """The power of the width by which the difference of U₁ from the leading order falls."""
+    wide = {float(N): row["U₁"] for N, row in rows.items() if float(N) >= 30}
+    gaps = [row["sampled"]["value"] - row["leading"] for row in wide.values()]
+    errors = [row["sampled"]["error"] for row in wide.values()]
+    law = fit_power_law([*wide], gaps, errors)
+    return {"slope": estimate(law.slope, law.slope_error, "of the fit"), "widths": len(wide)}
 
 
 def draw(numbers: dict) -> Figure:

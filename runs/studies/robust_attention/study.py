@@ -14,125 +14,31 @@ classes, so that all depends on attention. Two heads see other keys of the same 
     python -m runs.studies.robust_attention.study     ten data seeds, minutes
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from matplotlib.figure import Figure
 
-import sampler
-from runs.studies.study import Study, mean_over
+from runs.studies.numbers import mean_over
+from runs.studies.robust_attention.mathematics import (
+    COMPETITORS,
+    CONDITIONS,
+    SHARES,
+    SIZE,
+    WIDTH,
+    measure,
+)
+from runs.studies.study import Study
 from runs.studies.tables import table
-from sampler.attention.variants import AttentionVariant, Robust, Softmax
 from sampler.presentation import style
 
-TOKENS, GROUPS, CHANNELS, KEY_CHANNELS, HEADS = 32, 4, 16, 16, 2
-GAIN, KEY_NOISE, CLASS_SIZE = 1.5, 0.5, 0.7
-TRAIN, TEST, WIDTH, TEMPERATURE = 100, 300, 10, 0.1
-SHARES, SIZES = (0.0, 0.01, 0.03, 0.1, 0.2, 0.4), (1.0, 3.0, 10.0, 30.0)
-SHARE, SIZE = 0.1, 10.0  # each is fixed while the other varies
-
-
-@dataclass(frozen=True)
-class Competitor:
-    """A variant, whether its queries are the keys of the same tokens, and what clips its keys."""
-
-    name: str
-    colour: str
-    marker: str
-    variant: AttentionVariant
-    keys_alone: bool = False
-    limit: float = np.inf
-
-    def attention(self, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """Ω [example, head, key, query]."""
-        clipped = np.clip(keys, -self.limit, self.limit)
-        return self.variant.matrices(keys if self.keys_alone else queries, clipped)
-
-
-# Limits are 1 and 2 standard deviations of clean keys.
-COMPETITORS = (
-    Competitor("softmax", style.BLUE, "o", Softmax()),
-    Competitor("softmax, keys clipped at 1", style.SKY_BLUE, "v", Softmax(), limit=GAIN),
-    Competitor("softmax of keys alone", style.BLACK, "s", Softmax(), keys_alone=True),
-    Competitor("RPC, limit 2", style.ORANGE, "D", Robust(limit=2.0 * GAIN), keys_alone=True),
-    Competitor("RPC, limit 1", style.VERMILLION, "^", Robust(limit=GAIN), keys_alone=True),
-)
-CONDITIONS = [(share, SIZE) for share in SHARES]
-CONDITIONS += [(SHARE, size) for size in SIZES if size != SIZE]
-NAMES = tuple(competitor.name for competitor in COMPETITORS)
-MEASURES = ("outputs", "accuracy")
-
-
-@dataclass(frozen=True)
-class Sequences:
-    """Tokens [example, token, channel], queries and keys [example, head, token, …], labels."""
-
-    tokens: np.ndarray
-    queries: np.ndarray
-    keys: np.ndarray
-    labels: np.ndarray
-
-
-def draw_sequences(rng: np.random.Generator, direction: np.ndarray, examples: int) -> Sequences:
-    """Sequences with clean keys; `direction` is that of the classes."""
-    group = rng.permuted(np.tile(np.arange(TOKENS) % GROUPS, (examples, 1)), axis=1)
-    classes = rng.choice([-1.0, 1.0], (examples, GROUPS))
-    of_token = np.take_along_axis(classes, group, axis=1)
-    noise = rng.standard_normal((examples, TOKENS, CHANNELS))
-    tokens = CLASS_SIZE * of_token[:, :, None] * direction + noise
-    centres = rng.standard_normal((examples, HEADS, GROUPS, KEY_CHANNELS))
-    points = np.take_along_axis(centres, group[:, None, :, None], axis=2)
-    queries, keys = (
-        GAIN * (points + KEY_NOISE * rng.standard_normal(points.shape)) / np.hypot(1.0, KEY_NOISE)
-        for _ in range(2)
+NAMES, MEASURES = tuple(COMPETITORS), ("outputs", "accuracy")
+LOOKS = dict(
+    zip(
+        NAMES,
+        ((style.BLUE, "o"), (style.SKY_BLUE, "v"), (style.BLACK, "s"), (style.ORANGE, "D"),
+         (style.VERMILLION, "^")),
+        strict=True,
     )
-    return Sequences(tokens, queries, keys, of_token[:, -1])
-
-
-def contaminated(keys: np.ndarray, share: float, size: float, rng) -> np.ndarray:
-    """Keys of which a share of the entries is off by ± size standard deviations."""
-    where = rng.random(keys.shape) < share
-    return keys + where * size * GAIN * rng.choice([-1.0, 1.0], keys.shape)
-
-
-def of_competitor(competitor: Competitor, train: Sequences, test: Sequences, dirty: list):
-    """Error of outputs, and accuracy of the theory, of a competitor, by condition."""
-    clean = competitor.attention(test.queries, test.keys)
-    found = [competitor.attention(test.queries, keys) for keys in dirty]
-    outputs = [np.einsum("xhkq,xkc->xhqc", one, test.tokens) for one in (clean, *found)]
-    size = np.linalg.norm(outputs[0])
-    recipe = sampler.Recipe(
-        task=sampler.Arrays(
-            inputs=train.tokens,
-            labels=train.labels,
-            attention=[competitor.attention(train.queries, train.keys)],
-            inputs_test=np.tile(test.tokens, (len(dirty), 1, 1)),
-            labels_test=np.tile(test.labels, len(dirty)),
-            attention_test=[np.concatenate(found)],
-        ),
-        network={"widths": WIDTH},
-        posterior={"temperature": TEMPERATURE},
-        theory={"starts": 1, "next_order": False},
-    )
-    solved = sampler.solve(recipe)["predictor_mean"]
-    mean = np.asarray(solved.sel(predictor="leading")).reshape(len(dirty), TEST)
-    return {
-        "outputs": [np.linalg.norm(one - outputs[0]) / size for one in outputs[1:]],
-        "accuracy": (np.sign(mean) == test.labels).mean(axis=1).tolist(),
-    }
-
-
-def measure(seed: int) -> dict[str, dict]:
-    """What every competitor does, on the same sequences; the same entries are off for all sizes."""
-    rng = np.random.default_rng([seed, 0])
-    direction = rng.standard_normal(CHANNELS)
-    direction /= np.linalg.norm(direction)
-    train, test = (draw_sequences(rng, direction, examples) for examples in (TRAIN, TEST))
-    dirty = [
-        contaminated(test.keys, share, size, np.random.default_rng([seed, 1]))
-        for share, size in CONDITIONS
-    ]
-    return {one.name: of_competitor(one, train, test, dirty) for one in COMPETITORS}
+)  # fmt: skip
 
 
 def by_condition(values: np.ndarray) -> dict[str, dict]:
@@ -168,14 +74,12 @@ def draw(numbers: dict[str, dict]) -> Figure:
     labels = ("error of outputs", f"accuracy (%), N = {WIDTH}")
     panels = zip(figure.subplots(1, 2), MEASURES, (1.0, 100.0), labels, strict=True)
     for axes, key, times, label in panels:
-        for one in COMPETITORS:
-            shown = [numbers[key][one.name][f"{100 * share:g} % by {SIZE:g}"] for share in SHARES]
+        for name, (colour, marker) in LOOKS.items():
+            shown = [numbers[key][name][f"{100 * share:g} % by {SIZE:g}"] for share in SHARES]
             values, errors = (times * np.array([of[part] for of in shown]) for part in
                               ("value", "error"))  # fmt: skip
-            marks = {"color": one.colour, "marker": one.marker, "markersize": 4.0}
-            axes.errorbar(
-                [100 * share for share in SHARES], values, errors, label=one.name, **marks
-            )
+            marks = {"color": colour, "marker": marker, "markersize": 4.0, "label": name}
+            axes.errorbar([100 * share for share in SHARES], values, errors, **marks)
         axes.set(ylabel=label, xlabel="entries off (%)")
     style.legend_below(figure, figure.axes[0].get_legend_handles_labels(), columns=2)
     return figure

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from runs.studies.study import Study, mean_over
+from runs.studies.numbers import mean_over
+from runs.studies.study import Study
 from runs.studies.tables import Table, table
 from runs.studies.teacher_student.posteriors import FIXED, measure
 from sampler.presentation import style

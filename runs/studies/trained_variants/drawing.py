@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from runs.studies.study import mean_over
+from runs.studies.numbers import mean_over
 from runs.studies.trained_variants.mathematics import FORMS, LEVELS
 from sampler.presentation import style
 

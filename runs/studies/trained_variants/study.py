@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from runs.studies.study import RUNS, Study, mean_over
+from runs.studies.numbers import mean_over
+from runs.studies.study import RUNS, Study
 from runs.studies.tables import Table, cell
 from runs.studies.trained_variants.drawing import draw
 from runs.studies.trained_variants.mathematics import (

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 import sampler
-from runs.studies.study import Study, estimate
+from runs.studies.numbers import estimate
+from runs.studies.study import Study
 from runs.studies.tables import Table, table
 from runs.studies.tutorial.drawing import WIDTH, draw_reliability, draw_task, draw_widths
-from sampler.analysis.calibration import calibration_error, probability_of_positive
+from runs.studies.tutorial.mathematics import error_if_calibrated, probabilities
 
 WIDTHS = (3, 10, 30, 100, 300, 1000)
 PREDICTORS = {
@@ -56,32 +57,15 @@ def against_draws(width: int, examples_test: int) -> dict:
     draws = sampler.sample(recipe, progress=False)
     comparison = sampler.compare(theory, draws)
     found, overlaps = comparison.table(), comparison.elements("order_parameter")
-    mean, variance = (comparison.elements(f"predictor_{name}") for name in ("mean", "variance"))
-    noise = theory["temperature"]
-    predicted = probability_of_positive(mean["predicted"], variance["predicted"] + noise)
-    noise = variance["sampled"] + theory.attrs["temperature"]
-    probabilities = {
-        who: probability_of_positive(mean["sampled"], noise) if who == "sampled"
-        else predicted.sel(predictor=who)
-        for who in PREDICTORS
-    }  # fmt: skip
     measures = ("accuracy", "log_predictive_density", "expected_calibration_error")
     return {
         "found": {who: {name: dict(found.loc[name, who]) for name in measures}
                   for who in PREDICTORS},
         "own temperature": float(theory["temperature"].sel(predictor="infinite_tuned")),
         "overlaps": [np.diag(overlaps["sampled"]), np.diag(overlaps["error"])],
-        "probabilities": probabilities,
+        "probabilities": probabilities(comparison, theory, PREDICTORS),
         "positive": draws["predictions_constant_data"]["labels_test"].values > 0,
     }  # fmt: skip
-
-
-def error_if_calibrated(probability: np.ndarray) -> dict:
-    """The calibration error, which is above 0, of labels drawn from a predictor's probabilities."""
-    drawn = np.random.default_rng(0).random((1000, *probability.shape)) < probability
-    copies = np.broadcast_to(probability, drawn.shape)
-    errors = calibration_error(copies[..., None], drawn[..., None])
-    return estimate(errors.mean(), errors.std(ddof=1), "over drawn labels")
 
 
 def numbers(rows: dict[str, dict]) -> dict:

@@ -21,8 +21,8 @@ Source: arXiv 2406.13762, whose claim is that training makes the values such.
 import numpy as np
 from jaxtyping import Float
 
-from theory import attention_kernel, centred_kernel
-from theory.attention_regression import normalisers
+from runs.studies.attention_regression.mathematics import normalisers
+from theory import attention_kernel, attention_matrix, centred_kernel
 
 
 def component_values(
@@ -62,17 +62,24 @@ def component_alignment(
     return np.sum(coefficients * moved, axis=0) / sizes
 
 
-def captured_variance(
-    keys: Float[np.ndarray, "key channel"],
-    values: Float[np.ndarray, "key value_channel"],
-    components: int,
-) -> float:
-    """Share of what principal components capture that as many directions of the values do.
-
-    tr(Qᵀ K̃ Q)/(λ_1 + … + λ_r), with Q the r leading left-singular vectors of a: 1 where they span
-    the first r components, in whatever basis.
-    """
-    kernel = centred_kernel(attention_kernel(keys, keys))
-    directions = np.linalg.svd(component_coefficients(keys, values))[0][:, :components]
-    most = np.linalg.eigvalsh(kernel)[-components:].sum()
-    return float(np.trace(directions.T @ kernel @ directions) / most)
+def keys_and_values(
+    model: dict[str, np.ndarray], inputs: Float[np.ndarray, "example token channel"], layers: int
+) -> list[
+    tuple[
+        Float[np.ndarray, "example head token key_channel"],
+        Float[np.ndarray, "example head token value_channel"],
+    ]
+]:
+    """Keys and values of every layer of a network of attention layers, by its weights W_…."""
+    hidden, found = inputs @ model["W_in"].T, []
+    for layer in range(1, layers + 1):
+        keys, queries = (
+            np.einsum("hgi,xti->xhtg", model[f"W_{kind}_{layer}"], inputs) for kind in "KQ"
+        )
+        values = np.einsum("hab,xtb->xhta", model[f"W_V_{layer}"], hidden)
+        attended = np.empty_like(values)
+        for at in np.ndindex(values.shape[:2]):
+            attended[at] = attention_matrix(queries[at], keys[at]) @ values[at]
+        hidden = attended.sum(axis=1) / np.sqrt(values.shape[1])
+        found.append((keys, values))
+    return found

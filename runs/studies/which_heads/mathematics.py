@@ -22,9 +22,10 @@ from theory import (
 )
 
 Head = tuple[int, int]  # layer and head, counted from 0
+BEST = "taylor"  # what practitioners use
 SCORE, REMOVED, ZEROED, AGAIN = "score", "removed", "zeroed", "solved_again"
 NAMES = {
-    "taylor": "Taylor |∂loss/∂gate|",
+    BEST: "Taylor |∂loss/∂gate|",
     "magnitude": "magnitude of the weights",
     SCORE: "head score",
     REMOVED: "loss of the theory",
@@ -71,6 +72,11 @@ def rank_correlation(numbers: np.ndarray, costs: np.ndarray, resampled: int = 20
     again = [spearmanr(numbers[one], costs[one]).statistic for one in drawn]
     low, high = np.quantile(again, [0.025, 0.975])
     return {"rho": spearmanr(numbers, costs).statistic, "low": low, "high": high}
+
+
+def ahead(rho: dict[str, float], key: str) -> float:
+    """1 where a number is ahead of Taylor importance, ½ where they are equal."""
+    return float(rho[key] > rho[BEST]) + 0.5 * float(rho[key] == rho[BEST])
 
 
 def over_models(

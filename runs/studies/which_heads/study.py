@@ -9,7 +9,6 @@ practitioners' numbers and the theory of its attention (`mathematics.py`) say fr
 Medians of ρ are over the same models in every row, those with a head of measurable cost.
 """
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,13 +16,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.study import Study, estimate
+from runs.studies.numbers import estimate
+from runs.studies.study import Study
 from runs.studies.tables import Table, cell, table
-from runs.studies.which_heads.mathematics import NAMES, numbers_of_theory, over_models
+from runs.studies.which_heads.mathematics import (
+    BEST,
+    NAMES,
+    ahead,
+    numbers_of_theory,
+    over_models,
+)
 from runs.studies.which_heads.models import MODELS
 from sampler.presentation import style
 
-MEASURE, BEST = "zero_loss", "taylor"
+MEASURE = "zero_loss"
 # A head costs something where what is lost without it is more than so many standard errors.
 MEASURABLE = 2.0
 
@@ -49,11 +55,6 @@ def places_of(heads: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(layers.index(layer), head) for layer, head in heads]
 
 
-def ahead(rho: dict[str, float], key: str) -> float:
-    """1 where a number is ahead of Taylor importance, ½ where they are equal."""
-    return float(rho[key] > rho[BEST]) + 0.5 * float(rho[key] == rho[BEST])
-
-
 def ordered(models: dict[str, dict]) -> dict[str, dict]:
     """Models that have every number, and a head that costs something: others have no order."""
     return {
@@ -64,17 +65,12 @@ def ordered(models: dict[str, dict]) -> dict[str, dict]:
     }
 
 
-def networks(models: Iterable[str]) -> int:
-    """How many networks these models are, or are windows of: a window has a third word."""
-    return len({re.sub(r"(_\d+)_[a-z]+$", r"\1", name) for name in models})
-
-
 def summary(models: dict[str, dict]) -> dict:
     """Every number over the models that have an order."""
     every = {name: one["rho"] for name, one in ordered(models).items()}
     statistics = {"rho": (np.median, lambda rho, key: rho[key]), "ahead": (np.mean, ahead)}
     return {
-        "counts": {"models": len(every), "networks": networks(every)},
+        "models with an order": len(every),
         "table": {
             key: {
                 name: over_models(how, {one: of(rho, key) for one, rho in every.items()}, models)
@@ -143,7 +139,9 @@ STUDY = Study(
     },
     numbers=summary,
     tables=tables,
-    figures=lambda rows, numbers: {"figure": draw(numbers["table"], numbers["counts"]["models"])},
+    figures=lambda rows, numbers: {
+        "figure": draw(numbers["table"], numbers["models with an order"])
+    },
 )
 
 if __name__ == "__main__":

@@ -13,64 +13,48 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.study import RUNS, Study, mean_over
+from runs.studies.numbers import mean_over
+from runs.studies.study import RUNS, Study
 from runs.studies.tables import Table, table
 from sampler.presentation import style
-from theory import (
-    InfiniteWidth,
-    OrderParameters,
-    Predictor,
-    log_evidence_at_saddle,
-    predict,
-    solve_saddle_point,
-)
 
 SEEDS = {"markov_four_paths": 20, "markov_two_paths": 20, "time_series": 6}
 WIDTH = 10
 TEMPERATURES = 10.0 ** np.arange(-6.0, 1.01, 0.5)
-CHOICES = ("validation", "recipe", "evidence")
-NETWORKS = ("theory", "infinite")
+NETWORKS = ["leading", "infinite"]
+LABELS = {
+    "validation": ("each at its best by validation", "o", style.THEORY),
+    "recipe": ("both at the recipe's temperature", "x", style.GAUSSIAN_PROCESS),
+    "evidence": ("each at its best by evidence", "^", style.NEXT_ORDER),
+}
 
 
-def right(learning, attended, labels, factor) -> float:
-    """The share of examples that U₁ = F Fᵀ gets right."""
-    mean = np.asarray(predict(Predictor.for_examples(learning, attended), factor)[0])
-    return float((np.sign(mean) == labels).mean())
-
-
-def measure(recipe: str, seed: int) -> dict[str, dict]:
+def measure(recipe: str, seed: int, every: int) -> dict[str, dict]:
     """Test accuracy and temperature of theory and infinite width, by every choice."""
-    changes = {"network.widths": WIDTH, "task.seed": seed, "task.examples_validation": 1000}
-    problem = sampler.make_problem(sampler.Recipe.load(RUNS / f"{recipe}.toml", changes))
-    learning, limit = problem.learning, InfiniteWidth.of(problem.learning)
-    infinite = OrderParameters.gp_limit(learning.architecture).factors[0]
-    rows = []
-    for temperature in TEMPERATURES:
-        there = learning.at(temperature)
-        saddle = solve_saddle_point(there)
-        if not saddle.converged:
-            raise SystemExit(saddle.explain())
-        of_theory = saddle.order_parameters.factors[0], log_evidence_at_saddle(there, saddle)
-        for factor, evidence in (of_theory, (infinite, limit.log_evidence(temperature))):
-            validation = problem.attended_validation, problem.labels_validation
-            test = problem.attended_test, problem.labels_test
-            shares = [right(there, *split, factor) for split in (validation, test)]
-            rows.append([*shares, float(evidence)])
-    table = np.array(rows).reshape(len(TEMPERATURES), len(NETWORKS), 3)
-    of_recipe = np.full(2, np.argmin(np.abs(np.log(TEMPERATURES / learning.temperature))))
-    places = (table[..., 0].argmax(axis=0), of_recipe, table[..., 2].argmax(axis=0))
+    temperatures = TEMPERATURES[::every]
+    changes = {
+        "network.widths": WIDTH, "task.seed": seed, "task.examples_validation": 1000,
+        "theory.next_order": False,
+    }  # fmt: skip
+    one, solved = sampler.Recipe.load(RUNS / f"{recipe}.toml", changes), []
+    for temperature in temperatures:
+        table = sampler.solve(one.changed({"posterior.temperature": temperature}))
+        if not table.attrs["converged"]:
+            raise SystemExit(table.attrs["explanation"])
+        solved.append(table.sel(predictor=NETWORKS))
+    validation, accuracy, evidence = (
+        np.array([table[name] for table in solved])
+        for name in ("validation_accuracy", "accuracy", "log_evidence")
+    )
+    of_recipe = np.argmin(np.abs(np.log(temperatures / one.posterior.temperature)))
+    places = (validation.argmax(axis=0), np.full(2, of_recipe), evidence.argmax(axis=0))
     return {
         choice: {
-            "accuracy": table[at, [0, 1], 1].tolist(),
-            "temperature": TEMPERATURES[at].tolist(),
+            "accuracy": accuracy[at, [0, 1]].tolist(),
+            "temperature": temperatures[at].tolist(),
         }
-        for choice, at in zip(CHOICES, places, strict=True)
+        for choice, at in zip(LABELS, places, strict=True)
     }
-
-
-def over_seeds(values: np.ndarray) -> dict:
-    """Mean, standard error and standard deviation over data seeds."""
-    return mean_over(values, "data seeds") | {"spread": np.std(values, ddof=1)}
 
 
 def gains(rows: list[dict], choice: str) -> np.ndarray:
@@ -85,22 +69,13 @@ def summary(rows: list[dict], choice: str) -> dict:
         np.array([row[choice][key] for row in rows]).T for key in ("accuracy", "temperature")
     )
     gain, chosen = gains(rows, choice), np.exp(np.log(temperatures).mean(axis=1))
-    accuracies = {name: over_seeds(of) for name, of in zip(NETWORKS, right, strict=True)}
     return {
-        "gain": over_seeds(gain),
-        "least": gain.min(),
-        "most": gain.max(),
-        **accuracies,
+        "gain": mean_over(gain, "data seeds") | {"spread": np.std(gain, ddof=1)},
+        "theory": mean_over(right[0], "data seeds"),
+        "infinite": mean_over(right[1], "data seeds"),
         "temperature": chosen[0],
         "infinite temperature": chosen[1],
     }
-
-
-LABELS = {
-    "validation": ("each at its best by validation", "o", style.THEORY),
-    "recipe": ("both at the recipe's temperature", "x", style.GAUSSIAN_PROCESS),
-    "evidence": ("each at its best by evidence", "^", style.NEXT_ORDER),
-}
 
 
 def draw(found: dict[str, list[dict]]) -> Figure:
@@ -123,7 +98,7 @@ def draw(found: dict[str, list[dict]]) -> Figure:
 def points(small: bool, folder: Path) -> dict[str, tuple]:
     """Data seeds of every recipe."""
     return {
-        f"{recipe}/{seed}": (measure, recipe, seed)
+        f"{recipe}/{seed}": (measure, recipe, seed, 7 if small else 1)
         for recipe, count in SEEDS.items()
         for seed in range(2 if small else count)
     }
@@ -140,7 +115,7 @@ def by_recipe(rows: dict[str, dict]) -> dict[str, list[dict]]:
 def numbers(rows: dict[str, dict]) -> dict:
     """What every recipe gains, by choice of the temperature."""
     return {
-        recipe: {choice: summary(those, choice) for choice in CHOICES}
+        recipe: {choice: summary(those, choice) for choice in LABELS}
         for recipe, those in by_recipe(rows).items()
     }
 
@@ -160,7 +135,7 @@ def tables(numbers: dict) -> dict[str, Table]:
     rows = {
         f"{recipe} | {LABELS[choice][0]}": numbers[recipe][choice]
         for recipe in SEEDS
-        for choice in CHOICES
+        for choice in LABELS
     }
     return {"gains": table("recipe | temperature", rows, COLUMNS)}
 
