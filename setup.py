@@ -5,8 +5,12 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-# Recipes, their arrays, and the trained network that one of them reads.
-SHIPPED = ("*.toml", "*.npz", "trained/A/*")
+# Recipes, their arrays, the trained network that one of them reads, and reference posteriors.
+REFERENCES = ("toml", "npz", "json")
+SHIPPED = (
+    *("*.toml", "*.npz", "trained/A/*", "references/density.py"),
+    *(f"references/*.{suffix}" for suffix in REFERENCES),
+)
 
 
 class BuildWithGallery(build_py):

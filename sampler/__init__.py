@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # for editors and type checkers: the same names as in CONTENT
         teacher_of,
     )
     from sampler.api.posterior import sampled_attention, weighted_draws
+    from sampler.api.references import Reference, SamplerScore, reference, references
     from sampler.api.runs import Run, Sweep, check, compare_models, open_results, run, sweep
     from sampler.data.arrays import Arrays
     from sampler.data.associative_recall import AssociativeRecall
@@ -87,6 +88,7 @@ CONTENTS = {
     "data.arrays": "Arrays",
     "api.model": "solve sample compare head_importance make_problem teacher_of",
     "api.posterior": "weighted_draws sampled_attention",
+    "api.references": "references reference Reference SamplerScore",
     "api.runs": "run sweep check open_results compare_models Run Sweep",
     "api.heads": "ablate_heads removable",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",

@@ -138,7 +138,11 @@ def test_the_installed_program_is_the_one_that_answers(program):
         assert Path(name).is_relative_to(program.bin.parent), name
     gallery = Path(found.stdout.split()[0]).parent / "gallery"
     shipped = {path.name for kind in ("toml", "npz") for path in (ROOT / "runs").glob(f"*.{kind}")}
-    assert {path.name for path in gallery.iterdir()} == {*shipped, "trained"}
+    assert {path.name for path in gallery.iterdir()} == {*shipped, "trained", "references"}
+    references = program.python("import sampler; print(*sampler.references())")
+    assert references.stdout.split() == sorted(
+        path.stem for path in (ROOT / "runs" / "references").glob("*.json")
+    )
 
 
 @pytest.mark.slow
