@@ -74,7 +74,7 @@ gpu: $(VENV)/installed-with-tests  ## time NUTS in all weights and the collapsed
 	$(BIN)/python -m runs.benchmarks.gpu
 
 clean:  ## remove .venv and caches; results stay
-	rm -rf $(VENV) .venv-* docs/_build .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .venv-* docs/_build docs/studies .pytest_cache .ruff_cache .hypothesis build *.egg-info
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python"; exit 1; }

@@ -1,7 +1,8 @@
-"""How the site is built: `make docs`. Nothing on its pages is loaded from a network."""
+"""How the site is built: `make docs`. Its pages load nothing from a network."""
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -83,12 +84,26 @@ def spread_tutorials(app, environment, docnames: list[str]) -> None:
     docnames[:] = [*tutorials[::2], *others[:half], *tutorials[1::2], *others[half:]]
 
 
+def make_pages_of_studies(app) -> None:
+    """Write a page for every study, which includes its README."""
+    shutil.rmtree(HERE / "studies", ignore_errors=True)
+    (HERE / "studies").mkdir()
+    for readme in ROOT.glob("runs/studies/*/README.md"):
+        name = readme.parent.name
+        (HERE / "studies" / f"{name}.md").write_text(
+            f"```{{include}} ../../runs/studies/{name}/README.md\n"
+            ":relative-docs: ../../../docs\n:relative-images:\n```\n",
+            encoding="utf-8",
+        )
+
+
 def link_studies(app, docname: str, source: list[str]) -> None:
-    """Links to what a study found lead to the page that shows it."""
-    source[0] = re.sub(r"\]\([./]*runs/studies/(\w+)/README\.md", r"](/findings/\1.md", source[0])
+    """Links to the README of a study lead to its page."""
+    source[0] = re.sub(r"\]\([./]*runs/studies/(\w+)/README\.md", r"](/studies/\1.md", source[0])
 
 
 def setup(app) -> dict:
+    app.connect("builder-inited", make_pages_of_studies)
     app.connect("source-read", link_studies)
     app.connect("env-before-read-docs", spread_tutorials)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -25,7 +25,7 @@ presentation    figures and report, from stored results alone
 heads        which heads of a trained model matter, and which can go
 jobs         the commands, stage by stage
 
-Beside them: errors (what can go wrong, and its exit code), runtime (threads, precision, random
+Also: errors (what can go wrong, and its exit code), runtime (threads, precision, random
 streams, kinds of devices), compiled (programs that are kept between runs), registry (tables that
 can be added to from outside).
 """
@@ -104,7 +104,7 @@ __all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str):
-    """What the package offers from Python, imported when it is asked for."""
+    """The public names of the package, imported at first use."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import_module(f"{__name__}.errors").refuse_another_theory()

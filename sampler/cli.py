@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def find_latest(arguments: Namespace) -> None:
-    """Put the newest run in the place of the word `latest`. InputError where there is none."""
+    """Put the newest run instead of the word `latest`. InputError where there is none."""
 
     def found(directory: Path) -> Path:
         if str(directory) != LATEST or directory.exists():
@@ -90,7 +90,7 @@ def find_latest(arguments: Namespace) -> None:
 
 
 def explain(problem: BaseException, arguments: Namespace) -> tuple[str, ExitCode]:
-    """Return what an error means to who gave the command, and the exit code."""
+    """Return the message of an error and the exit code."""
     match problem:
         case KeyboardInterrupt():
             return f"interrupted; {hint_of(arguments)}", ExitCode.INTERRUPTED
@@ -109,7 +109,7 @@ def explain(problem: BaseException, arguments: Namespace) -> tuple[str, ExitCode
 def announce(
     arguments: Namespace, command: str, recipe: "Recipe | TrainingRecipe", directory: Path
 ) -> None:
-    """Print at once what is done and where results go, and remember that directory."""
+    """Print the command and the directory of its results, and remember the latter."""
     from sampler.presentation.terminal import print_line
 
     arguments.directory, swept = directory, getattr(recipe, "sweep", {})
@@ -118,7 +118,7 @@ def announce(
 
 
 def hint_of(arguments: Namespace) -> str:
-    """The place of the results of an interrupted command, and the command that goes on with it."""
+    """The place of the results of an interrupted command, and the command that continues it."""
     from sampler.storage.directory import MANIFEST_FILE
 
     words, directory = [PROGRAM, *arguments.words], arguments.directory
@@ -136,7 +136,7 @@ def hint_of(arguments: Namespace) -> str:
 
 
 def new(arguments: Namespace) -> ExitCode:
-    """Write a recipe that ships, or say which there are."""
+    """Write a recipe that ships, or list them."""
     from sampler.analysis.text import wrapped
     from sampler.settings import gallery
 
@@ -164,7 +164,7 @@ def check(arguments: Namespace) -> ExitCode:
 
 
 def status(arguments: Namespace) -> ExitCode:
-    """Print where runs stand."""
+    """Print the progress of runs."""
     from sampler.presentation.status_text import status_text
     from sampler.storage.directory import find_directory
 
@@ -180,7 +180,7 @@ def list_runs(arguments: Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-# --- commands that begin or go on with work
+# --- commands that begin or continue work
 
 
 def start(arguments: Namespace) -> ExitCode:
@@ -205,7 +205,7 @@ def resume(arguments: Namespace) -> ExitCode:
 def work(
     arguments: Namespace, command: str, recipe: "Recipe | TrainingRecipe", directory: Path
 ) -> ExitCode:
-    """Do a command with a recipe, at all points of its grid, or what is left of it."""
+    """Do a command with a recipe, at all points of its grid, or the rest of it."""
     from sampler.settings.training import TRAIN
 
     figures, more = getattr(arguments, "figures", True), getattr(arguments, "more", None)
@@ -230,7 +230,7 @@ def work(
 
 
 def sweep(arguments: Namespace) -> ExitCode:
-    """Run a grid of points, or write what runs it."""
+    """Run a grid of points, or write the batch script for it."""
     from sampler.jobs.plan import make_plan
     from sampler.jobs.slurm import write_slurm_array
     from sampler.jobs.sweep import refuse_without_grid, run_one, start_sweep
@@ -307,7 +307,7 @@ def prune(arguments: Namespace) -> ExitCode:
 # compile programs.
 SAVING = ("run", "solve", "sample", "train", "sweep", "resume", "reproduce")
 COMPILING = ("compare", "diagnose", "figures", "report", "prune")
-# What `resume` goes on with; every other command is given once more.
+# What `resume` continues; every other command is given once more.
 RESUMABLE = ("run", "solve", "sample", "train", "resume")
 # Those whose whole result is what they print.
 PRINTING = ("new", "check", "status", "list", "compare", "diagnose")

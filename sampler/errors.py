@@ -49,7 +49,7 @@ class InputError(ValueError):
         super().__init__(f"{one_line(field)} = {shortened(value)}: {one_line(remedy)}")
 
     def about(self, field: str) -> "InputError":
-        """Return the same error about what the caller knows by another name."""
+        """Return the same error under the caller's name of the value."""
         return InputError(field, self.value, self.remedy)
 
     def __reduce__(self):
@@ -87,13 +87,13 @@ class OutOfTimeError(Exception):
 
 
 class DiskError(Exception):
-    """Something cannot be written; everything under its name is whole, and can be gone on with."""
+    """Something cannot be written; everything under its name is whole, and can be continued."""
 
     exit_code = ExitCode.DISK_ERROR
 
 
 class Verbatim(str):
-    """Text that an error shows without quotation marks, in the place of a value."""
+    """Text that an error shows without quotation marks, instead of a value."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -103,7 +103,7 @@ ABSENT = Verbatim("(absent)")
 
 
 def refuse_another_theory() -> None:
-    """Raise InputError where `import theory` finds something else than the package beside this one.
+    """Raise InputError where `import theory` does not find the package next to this one.
 
     Python looks first beside a script, or in the working directory: there people who validate a
     theory of their own have a file of that name.
@@ -135,7 +135,7 @@ UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, er
 
 
 def reason_of(problem: OSError) -> str:
-    """Return what the system refused, and of which file; without one of the standard output."""
+    """Return the operation that the system refused, and its file; else the standard output."""
     reason = problem.strerror or f"{type(problem).__name__}: {problem}"
     if problem.filename is not None:
         return f"{reason}: {problem.filename}"

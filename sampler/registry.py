@@ -86,7 +86,7 @@ def packages_at_work() -> set[str]:
 
 
 def registered_by_scripts() -> list[tuple[str, str]]:
-    """Kind and name of what no package with an entry point has registered.
+    """Kind and name of registrations without an entry point.
 
     Another process does not know it.
     """

@@ -211,7 +211,7 @@ def refuse_absent_platforms() -> None:
 
 
 def refuse_masked(field: str, value: object) -> None:
-    """Raise InputError for a masked array, or a list with one: what is masked would count."""
+    """Raise InputError for a masked array, or a list with one: masked values would count."""
     import numpy as np  # only here: threads are set before
 
     parts = value if isinstance(value, list | tuple) else (value,)

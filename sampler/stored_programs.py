@@ -47,7 +47,7 @@ FAILURES = (ValueError, TypeError, NotImplementedError, ImportError, OSError, Ru
 def stored_program(
     *static: str, like: Mapping[int, str] | None = None
 ) -> Callable[[Callable], Callable]:
-    """Compile a function as `jax.jit` does, and store what is traced and lowered of it.
+    """Compile a function as `jax.jit` does, and store its lowered form.
 
     static  names of the arguments that are no arrays; all arguments are given by position
     like    results that are built as an argument is, by their place in the tuple of results. All

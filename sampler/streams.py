@@ -19,7 +19,7 @@ MOST_FURTHER = 7
 
 @unique
 class Stream(Enum):
-    """What random numbers are for: the first entry of a key, and how many entries follow it.
+    """Purposes of random numbers: the first entry of a key, and how many entries follow it.
 
     Two streams share numbers only where the whole key is the same, so that one first entry serves
     two of them where a different number of entries follows.
@@ -62,15 +62,15 @@ class Stream(Enum):
     ROUNDING = 21, 0
     ROUGHNESS = 22, 0
     FIXED_ELEMENTS = 23, 0
-    # Of the log evidence beside chains.
+    # Of the log evidence for chains.
     IMPORTANCE = 24, 0
     BRIDGE = 25, 0
     # Of tempered particles: the search for modes, and repetitions.
     FAR_STARTS = 26, 0
     CURVATURES = 27, 1  # end of a descent
     PARTICLES = 28, 2  # law in which they begin, repetition
-    RESAMPLING = 29, 3  # law, repetition, temperature
-    MOVES = 30, 3  # law, repetition, temperature
+    RESAMPLING = 29, 3  # distribution, repetition, temperature
+    MOVES = 30, 3  # distribution, repetition, temperature
     # Of learned heads: logits without data, and what tells whether a head matters.
     PRIOR_LOGITS = 31, 0
     ANY_VECTORS = 32, 0
@@ -118,7 +118,7 @@ def part_of_key(key: "PRNGKeyArray", of: Stream, *further: int) -> "PRNGKeyArray
     """The key of a stream below another key, which is used for nothing but such parts.
 
     A key that is split has the children 0, 1, …, as if these were folded in. So where two streams
-    differ in the number of further entries alone, their first entries must differ, too.
+    differ in the number of further entries alone, their first entries must differ.
     """
     import jax
 

@@ -3,25 +3,40 @@
 Notation (equations on paper | words in code | axes):
 
     x_0          inputs            [example, token, channel]; D channels
-    y            labels            [example, output]; O outputs
+    y            labels            [example, output]; P training examples, O outputs
+    L, H_l       heads             layers of attention, heads of layer l
     Ω^{l,h}      attention[l-1]    [example, head, key, query]; softmax over keys
+    G            key size          logits are k·q/√G
+    t*           token readout     [token]
     V_0, V_l, a  weights           [N_1, D], [head, N_{l+1}, N_l], [output, N_a]
     σ_0² … σ_a²  variances         prior variances of V_0, V_1 … V_L, a
     N_1 … N_a    widths            hidden widths, readout last
-    H_1 … H_L    heads             heads per layer
+    z^l          hidden vectors    [unit, token] below layer l
     𝒯            temperature       likelihood variance; added to K in `energy` only
     π            path              one head per layer, h_1 slowest; Π = H_1···H_L paths
     ξ^π(x)       attended          [example, path, channel]
-    φ^π(x)       features          σ_0 ξ^π / √(D Π)
+    φ^π(x)       features          σ_0 ξ^π / √(D Π); φ_a those of row a of U_1
+    X = Q R      triangle          features of all examples; y_∥ = Qᵀ y, y_⊥² = |y|² − |y_∥|²
     C_{ππ'}      path kernels      φ^π(x)·φ^π'(x')
-    U_l = F Fᵀ   order parameters  [p_l, p_l], p_l = H_l···H_L·O, index (h_l … h_L, output)
-    K            kernel            Σ U_1 C; never contains the temperature
+    w_l          effective weights  the readout times the values above, [p_l, N_l]
+    U_l, p_l     order parameters  w_l w_lᵀ/N_l, p_l = H_l···H_L·O, index (h_l … h_L, output)
+    F_l, r_l     factors           U_l = F_l F_lᵀ, [p_l, r_l], r_l = min(N_l, H_l r_{l+1})
+    B_l          Bartlett factors  F_l = (1 ⊗ F_{l+1}) B̂_l, B̂_l = σ_l B_l/√N_l
+    χ_i, ν, τ_i  chi variables     diagonal of B_l, degrees of freedom, standardised logarithms
+    θ            coordinates       of all B_l, or of all B̂_l/σ_l in the action
+    K            kernel            Σ U_1 C; never contains the temperature; k(x) = K(x, x_μ)
+    Λ            Cholesky factor   K + 𝒯 1 = Λ Λᵀ
+    α, κ_i       alpha, precision  (K + 𝒯 1)⁻¹ y, diagonal of (K + 𝒯 1)⁻¹
     E            energy            ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y
-    A            action            E and the entropy of U_1 … U_a; minimal at the saddle point
+    A, A_0       action            E and the entropy of U_1 … U_a, and without E; minimum A* at U_1*
+    Ψ(θ)         potential         −ln p(θ, y); p(θ) is the prior
+    S, d         covariance, drift  (∇²Ψ)⁻¹ at the mode, d_j = ∂_j tr(S ∇²Ψ)
+    ΔU_l, Cov    shift, covariance  of U_l, of U_1, about the mode
+    J_ab, j_a    products          φ_aᵀ (K + 𝒯 1)⁻¹ φ_b, φ_aᵀ α; J̄, j̄, b their averages over Cov
     m, v         mean, variance    of the predictor f(x)
-    φ            values            function of values
-    Q^l          covariance        of z^l over examples and tokens; g_l Q^l that of V_l z^l/√N_l
-    d, q         distance, overlap  of Ω, Ω': mean of ½ Σ_s |Ω_st − Ω'_st|, Σ Ω_st Ω'_st / Σ Ω'_st²
+    λ_i, e_i     eigenvalues       of K, with eigenvectors
+    ψ            values            function of values; k_ψ, m_ψ its moments
+    Γ^l          covariance        of z^l over examples and tokens at infinite width
 
 Modules in reading order, with their public names: `CONTENTS`. A name is imported at its first use,
 so that the sizes of a network (`architecture`) are known without JAX.

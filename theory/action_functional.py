@@ -4,12 +4,12 @@
           + Σ_l N_l ( tr[U_{l+1}⁻¹ Tr_h U_l]/σ_l² − ln det U_l + H_l ln det U_{l+1} )
 
 Source: arXiv 2405.15926, there written for one width. With U_l = F_l F_lᵀ relative to the layer
-above, F_l = σ_l (1_{H_l} ⊗ F_{l+1}) L_l with L_l lower triangular, a layer is a sum over entries,
+above, F_l = (1_{H_l} ⊗ F_{l+1}) B̂_l with B̂_l lower triangular, a layer is a sum over entries,
 
-    N_l ( |L_l|² − 2 Σ_i ln (L_l)_ii − p_l ln σ_l² ),
+    N_l ( |B̂_l|²/σ_l² − 2 Σ_i ln (B̂_l)_ii ),
 
-and nothing is inverted. Coordinates x are ln (L_l)_ii and the entries below the diagonal: any point
-is a set of order parameters, and x = 0 is infinite width.
+and nothing is inverted. Coordinates θ are those of B̂_l/σ_l: logarithms of its diagonal, and its
+entries below. Any point is a set of order parameters, and θ = 0 is infinite width.
 
 Newton steps and the evidence of a small problem use `DenseAction`, whose derivatives are written
 out in NumPy: nothing has to be compiled, which takes longer than all steps. `ActionByProducts` has
@@ -35,11 +35,11 @@ from theory.wishart_chain import chain_factors
 
 @dataclass(frozen=True)
 class RelativeCoordinates(ChainCoordinates):
-    """Flat coordinates x of all L_l, layer by layer: log diagonal, then the entries below it."""
+    """Flat coordinates θ of all B̂_l/σ_l, by layer: log diagonal, then the entries below it."""
 
     @cached_property
     def links(self) -> tuple[ChainLink, ...]:
-        """Links σ_l L_l, all of them square."""
+        """Links B̂_l, all of them square."""
         architecture = self.architecture
         parts = zip(
             architecture.order_parameter_sizes, architecture.order_parameter_variances, strict=True
@@ -57,7 +57,7 @@ class RelativeCoordinates(ChainCoordinates):
     def prior_derivatives(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> Float[np.ndarray, "order coordinate"]:
-        """The entropy over max N, N_l (L² − 2 ln L_ii − ln σ_l²) each, and two derivatives."""
+        """Entropy over max N, N_l (b²/σ_l² − 2 ln b_ii) of entries b of B̂_l, two derivatives."""
         widths, derivatives = self.architecture.widths, np.empty((3, self.size))
         variances = self.architecture.order_parameter_variances
         for layer, link, width, variance in zip(
@@ -76,7 +76,7 @@ class RelativeCoordinates(ChainCoordinates):
     def scales_at(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> Float[np.ndarray, " coordinate"]:
-        """Natural unit of each coordinate: 1 of a logarithm, |row i of L_l| of entries below it."""
+        """Natural unit of a coordinate: 1 of a logarithm, |row of B̂_l/σ_l| of entries below it."""
         pieces = []
         for layer, link in zip(self.layers, self.links, strict=True):
             (matrix,) = link.series(point[layer], point[None, layer], 0)
@@ -88,7 +88,7 @@ class RelativeCoordinates(ChainCoordinates):
     def log_invariant_volume(self, point: Float[np.ndarray, " coordinate"]) -> float:
         """ln of the measure Π_l (det U_l)^{−(p_l + 1)/2} dU_l in these coordinates.
 
-        Σ_l [ p_l ln 2 − Σ_i i ln (L_l)_ii ],   i counted from 0
+        Σ_l [ p_l ln 2 − Σ_i i ln((B̂_l)_ii/σ_l) ],   i counted from 0
         """
         volume = 0.0
         for layer, link in zip(self.layers, self.links, strict=True):
@@ -106,7 +106,7 @@ class DenseAction(LabelsAndPrior):
 
     @cached_property
     def coordinates(self) -> RelativeCoordinates:
-        """The coordinates x, and the entropy."""
+        """The coordinates θ, and the entropy."""
         return RelativeCoordinates(self.problem.architecture)
 
     @property

@@ -55,7 +55,7 @@ def attended_inputs(
     """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest. JAX or NumPy.
 
     `lengths` are the numbers of tokens of sequences with padding behind them, whose keys have
-    weight 0 at every query before. As t* is 0 there, too, ξ^π is that of the sequence by itself:
+    weight 0 at every query before. As t* is 0 there as well, ξ^π is that of the sequence by itself:
     Ω t* has no entry on a key of padding, whatever its queries attend to.
     """
     examples, tokens, _ = inputs.shape
@@ -69,10 +69,10 @@ def attended_inputs(
 def pair_matrices(
     attention: Float[Array | np.ndarray, "example head key query"],
 ) -> Float[Array | np.ndarray, "example path key query"]:
-    """Path matrices Ω^{(h',h)} = Ω_{h'} ∘ Ω_h of two layers of weights that mix tokens once.
+    """Path matrices Ω^{l,h'}_st Ω^{l,h}_st of two layers of weights that mix tokens once.
 
-    The lower layer weighs with Ω_{h'}, the upper one with Ω_h, entry by entry; h' is slowest, as
-    in the flat order of paths. In `attended_inputs` they stand for the matrices of both layers.
+    The lower layer has Ω^{l,h'}, the upper one Ω^{l,h}, multiplied by entry; h' is slowest, as in
+    the flat order of paths. In `attended_inputs` they stand for the matrices of both layers.
     """
     products = attention[:, :, None] * attention[:, None, :]
     return products.reshape(attention.shape[0], -1, *attention.shape[2:])

@@ -26,6 +26,8 @@ since Ωᵀ V = Sᵀ P V. Without scaling, exp((q − βμ)·(k_j − βμ)/√D
 alone, exp(−βμ·k_j/√D) exp(q·k_j/√D): softmax attention in which a key counts less the further it
 lies along the mean.
 
+The letters of this module are its own, as in the source, but for A and Ω.
+
 Source: arXiv 2406.13781; there with a bias b, which adds b to every value, since rows of A sum to
 1. Pooling and weight of the mean are reconstructed from its algebra.
 """

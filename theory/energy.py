@@ -1,8 +1,8 @@
 """The energy of the labels, ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y, with its derivatives by hand.
 
-`energy_of_kernel` takes K itself, `energy_of_columns` a G with K = G Gᵀ that may have few columns.
+`energy_of_kernel` takes K itself, `energy_of_columns` an X with K = X Xᵀ that may have few columns.
 Both have their first derivatives in every argument, made from one Cholesky factor; JAX
-differentiates these further. K + 𝒯 1, its factor and regression with it stand here alone.
+differentiates these further. K + 𝒯 1, its factor and regression with it are only here.
 """
 
 import math
@@ -62,7 +62,7 @@ def lowest_temperature(trace: float) -> float:
 @register_dataclass
 @dataclass(frozen=True)
 class NoisyKernel:
-    """K + 𝒯 1 through its Cholesky factor L.
+    """K + 𝒯 1 through its Cholesky factor Λ.
 
     JAX or NumPy, by the array. An indefinite or non-finite kernel gives NaN in everything computed
     from it.
@@ -97,7 +97,7 @@ class NoisyKernel:
 
     @property
     def whitening(self) -> Float[Array | np.ndarray, "n n"]:
-        """L⁻¹, with which a product takes two thirds of the time of a triangular solve."""
+        """Λ⁻¹, with which a product takes two thirds of the time of a triangular solve."""
         if self.cholesky.__array_namespace__() is jnp:
             return inverse_of_lower(self.cholesky)
         (invert,) = scipy.linalg.get_lapack_funcs(("trtri",), (self.cholesky,))
@@ -112,13 +112,13 @@ class NoisyKernel:
     def whiten(
         self, right: Float[Array | np.ndarray, "n ..."]
     ) -> Float[Array | np.ndarray, "n ..."]:
-        """L⁻¹ times `right`."""
+        """Λ⁻¹ times `right`."""
         solve_triangular = self._linear_algebra.solve_triangular
         return solve_triangular(self.cholesky, right, lower=True, check_finite=False)
 
 
 def given_slopes(value_and_slopes: Callable) -> Callable:
-    """Make E a function whose derivatives in its three arguments are those returned beside it."""
+    """Make E a function whose derivatives in its three arguments are those returned with it."""
 
     @jax.custom_jvp
     @wraps(value_and_slopes)
@@ -142,7 +142,7 @@ def energy_of_kernel(
 ):
     """Energy Σ_s [ ln det(K + 𝒯 1) + y_sᵀ (K + 𝒯 1)⁻¹ y_s ] of independent sets of labels.
 
-    dE = Tr(R dK) + Tr(R) d𝒯 + 2 Σ_s α_s·dy_s,   α_s = (K + 𝒯)⁻¹ y_s,   R = n_s (K + 𝒯)⁻¹ − α αᵀ
+    ∂E/∂K = n_s (K + 𝒯)⁻¹ − α αᵀ,   ∂E/∂𝒯 = tr ∂E/∂K,   ∂E/∂y_s = 2 α_s,   α_s = (K + 𝒯)⁻¹ y_s
     """
     noisy, sets = NoisyKernel.factorise(kernel, temperature), labels.shape[1]
     whitening = noisy.whitening
@@ -159,12 +159,12 @@ def energy_of_columns(
     labels: Float[Array, "row set"],
     temperature: Float[Array, ""] | float,
 ):
-    """Energy Σ_s [ ln det(G Gᵀ + 𝒯 1) + y_sᵀ (G Gᵀ + 𝒯 1)⁻¹ y_s ] of independent sets of labels.
+    """Energy Σ_s [ ln det(X Xᵀ + 𝒯 1) + y_sᵀ (X Xᵀ + 𝒯 1)⁻¹ y_s ] of independent sets of labels.
 
-    dE = 2 Tr(Gᵀ R dG) + Tr(R) d𝒯 + 2 Σ_s α_s·dy_s, from one Cholesky factor, of G Gᵀ or of Gᵀ G,
-    whichever is smaller. With few features M = Gᵀ G + 𝒯 stands for the kernel:
-    (G Gᵀ + 𝒯)⁻¹ = (1 − G M⁻¹ Gᵀ)/𝒯, and yᵀ α = 𝒯 |α|² + |Gᵀ α|². At small 𝒯 the difference loses
-    most digits of α: a step of iterative refinement brings them back.
+    ∂E/∂X = 2 ∂E/∂K X, and the others as there, from one Cholesky factor, of X Xᵀ or of Xᵀ X,
+    whichever is smaller. With few features Xᵀ X + 𝒯 is factorised:
+    (X Xᵀ + 𝒯)⁻¹ = (1 − X (Xᵀ X + 𝒯)⁻¹ Xᵀ)/𝒯, and yᵀ α = 𝒯 |α|² + |Xᵀ α|². At small 𝒯 the
+    difference loses most digits of α: a step of iterative refinement restores them.
     """
     (rows, features), sets = columns.shape, labels.shape[1]
     few = features < rows
@@ -177,7 +177,7 @@ def energy_of_columns(
             fitted = columns @ (whitening.T @ (whitening @ (columns.T @ right)))
             return (right - fitted) / temperature
 
-        carried = columns @ inverse  # (G Gᵀ + 𝒯)⁻¹ G
+        carried = columns @ inverse  # (X Xᵀ + 𝒯)⁻¹ X
         alpha = solve(labels)
         alpha += solve(labels - columns @ (columns.T @ alpha) - temperature * alpha)
         missing = rows - features
@@ -195,7 +195,7 @@ def energy_of_columns(
 
 
 def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """L⁻¹ = [[A⁻¹, 0], [−C⁻¹ B A⁻¹, C⁻¹]] of L = [[A, 0], [B, C]], halved recursively.
+    """Λ⁻¹ of a lower triangular Λ in two by two blocks, halved recursively.
 
     All diagonal blocks are inverted by one batched call.
     """
@@ -230,7 +230,7 @@ def _join(first_inverse, below, second_inverse):
 
 
 def gram_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Lᵀ L = [[Aᵀ A + Bᵀ B, Bᵀ C], [Cᵀ B, Cᵀ C]] of L = [[A, 0], [B, C]]."""
+    """Λᵀ Λ of a lower triangular Λ in two by two blocks."""
     size = len(lower)
     if size <= BLOCK:
         return lower.T @ lower
@@ -248,7 +248,7 @@ def regress(
     prior: Float[Array | np.ndarray, " test"],
     labels: Float[Array | np.ndarray, "row set"],
 ) -> tuple[Float[Array | np.ndarray, "test set"], Float[Array | np.ndarray, " test"]]:
-    """Mean and variance of f on test examples, from L⁻¹ with L Lᵀ = K + 𝒯 1.
+    """Mean and variance of f on test examples, from Λ⁻¹ with Λ Λᵀ = K + 𝒯 1.
 
     m(x) = k(x)ᵀ (K + 𝒯)⁻¹ y,   v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x), where k(x) is `cross` and
     K(x, x) is `prior`. A variance that rounding leaves below 0 is 0.

@@ -1,15 +1,15 @@
 """The energy of the labels around one order parameter, to fourth order in U_1.
 
-With A = K + 𝒯 1, R = A⁻¹ and α = R y everything is a contraction of two blocks,
+With α = (K + 𝒯 1)⁻¹ y everything is a contraction of two blocks,
 
-    S_ab = Φ_aᵀ R Φ_b [channel, channel],    s_a = Φ_aᵀ α [channel],
+    J_ab = φ_aᵀ (K + 𝒯 1)⁻¹ φ_b [channel, channel],    j_a = φ_aᵀ α [channel],
 
-Φ_a the features that belong to row a of U_1 (K = Σ U_ab Φ_a Φ_bᵀ). Averages over small Gaussian
-deviations of U_1 with covariance T_{ab,cd} need two more,
+φ_a the features that belong to row a of U_1 (K = Σ U_ab φ_a φ_bᵀ). Averages over small Gaussian
+deviations of U_1 with covariance Cov_{ab,cd} need two more,
 
-    V_ad = Σ_bc T_{ab,cd} S_bc,    N_bc = Σ_ad T_{ab,cd} s_a s_dᵀ,
+    J̄_ad = Σ_bc Cov_{ab,cd} J_bc,    j̄_bc = Σ_ad Cov_{ab,cd} j_a j_dᵀ,
 
-each of the size of S: nothing with an axis for the examples is formed twice.
+each of the size of J: nothing with an axis for the examples is formed twice.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ Blocks = Float[np.ndarray, "row row channel channel"]
 def feature_columns(
     features: Float[Array | np.ndarray, "example path channel"], outputs: int
 ) -> Float[Array | np.ndarray, "_example_output _row channel"]:
-    """Φ_a = φ^π δ_c, one block of channels for every row a = (π, c) of U_1: K = Σ U_ab Φ_a Φ_bᵀ."""
+    """φ_a = φ^π δ_o, one block of channels for every row a = (π, o) of U_1: K = Σ U_ab φ_a φ_bᵀ."""
     numbers = features.__array_namespace__()
     examples, paths, channels = features.shape
     identity = numbers.eye(outputs, dtype=features.dtype)
@@ -43,9 +43,9 @@ def feature_columns(
 class EnergyAt:
     """E(U_1) and its derivatives at one U_1, all entries of U_1 free.
 
-    lower     L with L Lᵀ = K + 𝒯 1
-    whitened  L⁻¹ Φ [example_output, row, channel]
-    labels    L⁻¹ y
+    lower     L with Λ Λᵀ = K + 𝒯 1
+    whitened  Λ⁻¹ φ [example_output, row, channel]
+    labels    Λ⁻¹ y
     """
 
     lower: Float[np.ndarray, "example_output example_output"]
@@ -59,33 +59,33 @@ class EnergyAt:
 
     @cached_property
     def projected(self) -> Float[np.ndarray, "row channel"]:
-        """s_a = Φ_aᵀ (K + 𝒯)⁻¹ y."""
+        """j_a = φ_aᵀ (K + 𝒯)⁻¹ y."""
         flat = self.whitened.reshape(len(self.labels), -1)
         return (self.labels @ flat).reshape(self.whitened.shape[1:])
 
     @cached_property
     def slope(self) -> Float[np.ndarray, "row row"]:
-        """M_ab = ∂E/∂U_ab = tr S_ab − s_a·s_b, without S."""
+        """∂E/∂U_ab = tr J_ab − j_a·j_b, without J."""
         flat = self.whitened.transpose(1, 0, 2).reshape(self.whitened.shape[1], -1)
         return flat @ flat.T - self.projected @ self.projected.T
 
     @cached_property
     def products(self) -> Blocks:
-        """S_ab = Φ_aᵀ (K + 𝒯)⁻¹ Φ_b."""
+        """J_ab = φ_aᵀ (K + 𝒯)⁻¹ φ_b."""
         _, rows, channels = self.whitened.shape
         flat = self.whitened.reshape(-1, rows * channels)
         return (flat.T @ flat).reshape(rows, channels, rows, channels).swapaxes(1, 2)
 
     @cached_property
     def curvature(self) -> Float[np.ndarray, "row row row row"]:
-        """∂²E/∂U_ab ∂U_cd = −tr(S_da S_bc) + s_a·S_bc s_d + s_c·S_da s_b."""
+        """∂²E/∂U_ab ∂U_cd = −tr(J_da J_bc) + j_a·J_bc j_d + j_c·J_da j_b."""
         s = self.projected
         rows, channels = s.shape
-        # S_bcᵀ = S_cb gives both factors of the trace one layout: a single copy of the blocks.
+        # J_bcᵀ = J_cb gives both factors of the trace one layout: a single copy of the blocks.
         flat = self.products.reshape(rows**2, channels**2)
         trace = (flat @ flat.T).reshape(rows, rows, rows, rows).transpose(1, 3, 2, 0)
         blocks = flat.reshape(rows, rows, channels, channels)
-        applied = np.einsum("bcik,dk->bcdi", blocks, s, optimize=True)  # S_bc s_d
+        applied = np.einsum("bcik,dk->bcdi", blocks, s, optimize=True)  # J_bc j_d
         bilinear = np.einsum("ai,bcdi->abcd", s, applied, optimize=True)
         return -trace + bilinear + bilinear.transpose(2, 3, 0, 1)
 
@@ -119,7 +119,7 @@ class DenseEnergy:
 
 @dataclass(frozen=True)
 class LabelsAndPrior(ABC):
-    """Φ(x) = w E(U_1(x)) + Σ_k π_k(x_k) + const of one learning problem, in NumPy.
+    """Ψ(θ) = w E(U_1(θ)) + Σ_k Ψ_k(θ_k) + const of one learning problem, in NumPy.
 
     The labels and, coordinate by coordinate, what does not depend on them: the action over a width,
     or minus the log posterior. With its first two derivatives.
@@ -130,7 +130,7 @@ class LabelsAndPrior(ABC):
     @property
     @abstractmethod
     def coordinates(self) -> ChainCoordinates:
-        """The coordinates x, and π."""
+        """The coordinates θ, and Ψ_k."""
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class LabelsAndPrior(ABC):
 
     @property
     def constant(self) -> float:
-        """What does not depend on x."""
+        """What does not depend on θ."""
         return 0.0
 
     @cached_property
@@ -148,14 +148,14 @@ class LabelsAndPrior(ABC):
         return DenseEnergy(self.problem)
 
     def energy_at(self, point: Float[np.ndarray, " coordinate"]) -> EnergyAt:
-        """E around U_1(x). Raises LinAlgError where K + 𝒯 1 is not positive definite."""
+        """E around U_1(θ). Raises LinAlgError where K + 𝒯 1 is not positive definite."""
         return self.energy.at(self.coordinates.factors(point)[0])
 
     @np.errstate(all="ignore")
     def value_and_gradient(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> tuple[float, Float[np.ndarray, " coordinate"]]:
-        """Φ and ∇Φ; infinite where K + 𝒯 1 is not positive definite."""
+        """Ψ and ∇Ψ; infinite where K + 𝒯 1 is not positive definite."""
         series = self.coordinates.series(point, point[None], 0)
         factor = series.factors[0][0]
         try:
@@ -171,7 +171,7 @@ class LabelsAndPrior(ABC):
     def hessian(
         self, point: Float[np.ndarray, " coordinate"], energy: EnergyAt | None = None
     ) -> Float[np.ndarray, "coordinate coordinate"]:
-        """∇²Φ = w (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″; `energy` is that at x.
+        """∇²Ψ = w (∂Uᵀ ∂²E ∂U + Σ ∂E/∂U_ab ∂²U_ab) + Ψ_k″; `energy` is that at θ.
 
         NaN where K + 𝒯 1 is not positive definite.
         """
@@ -191,10 +191,10 @@ class LabelsAndPrior(ABC):
 
 @dataclass(frozen=True)
 class EnergyAverages:
-    """Averages of derivatives of E over small deviations of U_1 with covariance T.
+    """Averages of derivatives of E over small deviations of U_1 with a covariance Cov.
 
     energy      E at the centre
-    covariance  T_{ab,cd} = ⟨δU_ab δU_cd⟩, symmetric under a ↔ b, c ↔ d and ab ↔ cd
+    covariance  Cov_{ab,cd} = ⟨δU_ab δU_cd⟩, symmetric under a ↔ b, c ↔ d and ab ↔ cd
     """
 
     energy: EnergyAt
@@ -202,7 +202,7 @@ class EnergyAverages:
 
     @cached_property
     def kernel_part(self) -> Blocks:
-        """V_ad = Σ_bc T_{ab,cd} S_bc."""
+        """J̄_ad = Σ_bc Cov_{ab,cd} J_bc."""
         rows, _, channels, _ = self.energy.products.shape
         pairs = self.covariance.transpose(0, 3, 1, 2).reshape(rows**2, rows**2)
         flat = self.energy.products.reshape(rows**2, channels**2)
@@ -210,21 +210,21 @@ class EnergyAverages:
 
     @cached_property
     def label_part(self) -> Blocks:
-        """N_bc = Σ_ad T_{ab,cd} s_a s_dᵀ."""
+        """j̄_bc = Σ_ad Cov_{ab,cd} j_a j_dᵀ."""
         s = self.energy.projected
         half = np.einsum("abcd,dj->abcj", self.covariance, s, optimize=True)
         return np.einsum("abcj,ai->bcij", half, s, optimize=True)
 
     @cached_property
     def response(self) -> Float[np.ndarray, "row channel"]:
-        """q_a = Σ_d V_ad s_d."""
+        """b_a = Σ_d J̄_ad j_d."""
         return np.einsum("adij,dj->ai", self.kernel_part, self.energy.projected, optimize=True)
 
     @cached_property
     def third(self) -> Float[np.ndarray, "row row"]:
-        """Σ T_{ab,cd} ∂³E/∂U_ab ∂U_cd ∂U_ef = 2 tr[(S (V − N) S)_ef] − 2 (r_e·s_f + s_e·r_f).
+        """Σ Cov_{ab,cd} ∂³E/∂U_ab ∂U_cd ∂U_ef = 2 tr[(J (J̄ − j̄) J)_ef] − 2 (c_e·j_f + j_e·c_f).
 
-        r = S q; the trace is over channels.
+        c = J b; the trace is over channels.
         """
         rows, channels = self.response.shape
         products = as_matrix(self.energy.products)
@@ -239,11 +239,11 @@ class EnergyAverages:
 
     @property
     def fourth(self) -> float:
-        """Σ T_{ab,cd} T_{ef,gh} ∂⁴E/∂U_ab ∂U_cd ∂U_ef ∂U_gh.
+        """Σ Cov_{ab,cd} Cov_{ef,gh} ∂⁴E/∂U_ab ∂U_cd ∂U_ef ∂U_gh.
 
-        Of the six cyclic orders of ln det, four have the members of a pair beside each other,
-        tr(S V S V), and two do not. Of the 24 orders of yᵀ R y, eight pair neighbours, eight the
-        ends and the middle, tr(S V S N), and eight alternate.
+        Of the six cyclic orders of ln det, four have the members of a pair side by side,
+        tr(J J̄ J J̄), and two do not. Of the 24 orders of yᵀ α, eight pair neighbours, eight the
+        ends and the middle, tr(J J̄ J j̄), and eight alternate.
         """
         products = as_matrix(self.energy.products)
         kernel = products @ as_matrix(self.kernel_part)
@@ -255,7 +255,7 @@ class EnergyAverages:
 
     @property
     def _alternating_labels(self) -> float:
-        """Σ T_{ab,ef} T_{cd,gh} s_a S_bc S_de S_fg s_h."""
+        """Σ Cov_{ab,ef} Cov_{cd,gh} j_a J_bc J_de J_fg j_h."""
         products, covariance = self.energy.products, self.covariance
         ends = np.einsum("ai,bcij->abcj", self.energy.projected, products, optimize=True)
         first = np.einsum("abef,abcj->cefj", covariance, ends, optimize=True)
@@ -265,10 +265,10 @@ class EnergyAverages:
 
     @property
     def _alternating_traces(self) -> float:
-        """Σ T_{ab,cd} T_{ef,gh} tr(S_be S_fc S_dg S_ha) = Σ_ik tr(X_ikᵀ T′ X_ik T).
+        """Σ Cov_{ab,cd} Cov_{ef,gh} tr(J_be J_fc J_dg J_ha) = Σ_ik tr(Y_ikᵀ Cov′ Y_ik Cov).
 
-        X_ik[bc, ef] = (S_be S_fc)_ik, T′_{bc,ad} = T_{ab,cd}: the other two factors of the trace
-        are the same X again. Since S_beᵀ = S_eb and T is symmetric, ik and ki add the same.
+        Y_ik[bc, ef] = (J_be J_fc)_ik, Cov′_{bc,ad} = Cov_{ab,cd}: the other two factors of
+        the trace are the same Y. Since J_beᵀ = J_eb and Cov is symmetric, ik and ki add the same.
         """
         rows, _, channels, _ = self.energy.products.shape
         square = rows**2

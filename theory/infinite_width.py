@@ -1,11 +1,11 @@
 """The network of infinite width at every temperature, from one eigendecomposition of its kernel.
 
-At infinite width U_1 is a multiple g of the identity and K = g Σ_π C_ππ ⊗ 1_O: outputs decouple.
-With K = E Λ Eᵀ of one output and ỹ = Eᵀ y every temperature costs as much as a product with a
-vector,
+At infinite width U_1 = σ_a² ··· σ_1² 1 and K = σ_a² ··· σ_1² Σ_π C_ππ ⊗ 1_O: outputs decouple.
+With K = Σ_i λ_i e_i e_iᵀ of one output and ỹ_io = e_i·y_o every temperature costs as
+much as a product with a vector,
 
-    ln p(y) = −½ Σ_ic ( ln 2π(λ_i + 𝒯) + ỹ_ic²/(λ_i + 𝒯) ) + ln N(y_⊥; 0, 𝒯)
-    m(x) = Σ_i k̃_i ỹ_i/(λ_i + 𝒯),   v(x) = K(x, x) − Σ_i k̃_i²/(λ_i + 𝒯),   k̃ = Eᵀ k(x)
+    ln p(y) = −½ Σ_io ( ln 2π(λ_i + 𝒯) + ỹ_io²/(λ_i + 𝒯) ) + ln 𝒩(y_⊥; 0, 𝒯)
+    m(x) = Σ_i k̃_i ỹ_i/(λ_i + 𝒯),   v(x) = K(x, x) − Σ_i k̃_i²/(λ_i + 𝒯),   k̃_i = e_i·k(x)
 
 so that this network can be compared with others at the temperature that is best for itself.
 """
@@ -31,12 +31,12 @@ Moments = tuple[Float[np.ndarray, "input output"], Float[np.ndarray, "input outp
 class InfiniteWidth:
     """The network of infinite width on its training data, at every temperature.
 
-    scale         √g and that of features: K = scale² Σ_π ξ^π·ξ^π
-    features      scale · ξ [row, feature], of the examples or the rows that stand for them
+    scale         of features: K = scale² Σ_π ξ^π·ξ^π
+    features      scale · ξ [row, feature], of the examples or the rows that represent them
     eigenvalues   λ of the kernel of one output, none below 0
-    eigenvectors  E [row, row]
-    labels        ỹ = Eᵀ y [row, output]
-    residual      labels that no row stands for
+    eigenvectors  e_i [row, row], one a column
+    labels        ỹ [row, output]
+    residual      labels that no row represents
     """
 
     scale: float

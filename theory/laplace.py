@@ -1,18 +1,18 @@
 """The exact posterior around its mode: averages over its fluctuations to next order in 1/N.
 
-In the Bartlett coordinates x of `theory.wishart_chain` the exact posterior is exp(−Φ(x)) with
+In the Bartlett coordinates θ of `theory.wishart_chain` the exact posterior is exp(−Ψ(θ)) with
 
-    Φ(x) = ½ E(U_1(x)) + π(x) + const,
+    Ψ(θ) = ½ E(U_1(θ)) − ln p(θ) + const,
 
-E the energy of the labels and π the prior, which treats every coordinate by itself. With N and P
-grown together Φ is of order N. Around its minimum x̂, with S the inverse of its Hessian there,
+E the energy of the labels and p(θ) the prior, a product over coordinates. With N and P
+grown together Ψ is of order N. Around its minimum θ̂, with S the inverse of its Hessian there,
 
-    ⟨x − x̂⟩ = −½ S t,    t_j = ∂_j tr(S ∇²Φ), S held fixed,
-    ⟨g(x)⟩  = g(x̂) − ½ ∇g·S t + ½ tr(S ∇²g) + O(N⁻²)
+    ⟨θ − θ̂⟩ = −½ S d,    d_j = ∂_j tr(S ∇²Ψ), S held fixed,
+    ⟨g(θ)⟩  = g(θ̂) − ½ ∇g·S d + ½ tr(S ∇²g) + O(N⁻²)
 
 (Tierney and Kadane 1986). What depends on U_1 alone needs its shift and its covariance only,
 
-    ΔU_l = −½ ∂U_l·S t + ½ W_l,    W_l = tr(S ∇²U_l),    T = ∂U_1 S ∂U_1ᵀ.
+    ΔU_l = −½ ∂U_l·S d + ½ tr(S ∇²U_l),    Cov = ∂U_1 S ∂U_1ᵀ.
 
 Derivatives of E are those of `theory.energy_derivatives`, derivatives of U are Taylor coefficients.
 """
@@ -30,19 +30,19 @@ from theory.overlaps import FactorSeries
 from theory.saddle_point import Descent, SaddlePoint, dense_direction, descend
 from theory.wishart_chain import BartlettCoordinates
 
-TOLERANCE = 1e-8  # of |∇Φ|, in coordinates of order one
+TOLERANCE = 1e-8  # of |∇Ψ|, in coordinates of order one
 MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
 class LogPosterior(LabelsAndPrior):
-    """Φ(x) = −ln p(x, y) in Bartlett coordinates, normalised, with its first two derivatives."""
+    """Ψ(θ) = −ln p(θ, y) in Bartlett coordinates, normalised, with its first two derivatives."""
 
     weight: ClassVar[float] = 0.5
 
     @cached_property
     def coordinates(self) -> BartlettCoordinates:
-        """The coordinates x and their prior."""
+        """The coordinates θ and their prior."""
         return BartlettCoordinates(self.problem.architecture)
 
     @property
@@ -51,7 +51,7 @@ class LogPosterior(LabelsAndPrior):
         return 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
 
     def mode(self, saddle: SaddlePoint) -> Descent:
-        """Newton descent to x̂, from the saddle point or, where a layer is narrow, from x = 0."""
+        """Newton descent to θ̂, from the saddle point or, where a layer is narrow, from θ = 0."""
         start = np.zeros(self.coordinates.size)
         if self.problem.architecture.is_regular:
             start = self.coordinates.point_of(saddle.order_parameters.factors)
@@ -69,13 +69,13 @@ class LogPosterior(LabelsAndPrior):
 
 @dataclass(frozen=True)
 class Fluctuations:
-    """The posterior around its mode x̂, in directions v_a of unit variance, Σ v_a v_aᵀ = S.
+    """The posterior around its mode θ̂, in directions v_a of unit variance, Σ v_a v_aᵀ = S.
 
-    point       x̂
-    value       Φ(x̂)
-    energy      E around U_1(x̂)
+    point       θ̂
+    value       Ψ(θ̂)
+    energy      E around U_1(θ̂)
     directions  v_a, one a row
-    series      F_1 … F_{L+1} along x̂ + ε v_a, to second order
+    series      F_1 … F_{L+1} along θ̂ + ε v_a, to second order
     """
 
     posterior: LogPosterior
@@ -100,7 +100,7 @@ class Fluctuations:
 
     @cached_property
     def distance(self) -> float:
-        """Distance of the point from the mode in standard deviations, √(∇Φ·S ∇Φ)."""
+        """Distance of the point from the mode in standard deviations, √(∇Ψ·S ∇Ψ)."""
         gradient = self.posterior.value_and_gradient(self.point)[1]
         return float(np.linalg.norm(self.directions @ gradient))
 
@@ -111,14 +111,14 @@ class Fluctuations:
 
     @cached_property
     def averages(self) -> EnergyAverages:
-        """Averages of E over T = Σ_a ∂_a U_1 ∂_a U_1ᵀ."""
+        """Averages of E over Cov = Σ_a ∂_a U_1 ∂_a U_1ᵀ."""
         rows = self.jacobian.shape[1]
         flat = self.jacobian.reshape(len(self.jacobian), -1)
         return EnergyAverages(self.energy, (flat.T @ flat).reshape((rows,) * 4))
 
     @cached_property
     def curved(self) -> list[Float[np.ndarray, "_row _row"]]:
-        """W_l = Σ_a ∂²U_l along direction a, of every layer."""
+        """tr(S ∇²U_l) = Σ_a ∂²U_l along direction a, of every layer."""
         links = range(len(self.series.factors))
         return [self.series.overlap(link, 2).sum(axis=0) for link in links]
 
@@ -130,9 +130,10 @@ class Fluctuations:
 
     @cached_property
     def drift(self) -> Float[np.ndarray, " direction"]:
-        """The vector t along every direction.
+        """The vector d along every direction.
 
-        ½ (∂³E[T, ∂U] + 2 Σ_a ∂²E[∂_a∂U, ∂_aU] + ∂²E[W, ∂U] + Σ M ∂W) + Σ_j S_jj π‴_j
+        ½ (∂³E[Cov, ∂U] + 2 Σ_a ∂²E[∂_a∂U, ∂_aU] + ∂²E[Δ, ∂U] + Σ ∂E/∂U ∂Δ) + Σ_j S_jj Ψ_j‴,
+        Δ = tr(S ∇²U_1)
         """
         (factor, first, second), slope = self.series.factors[0], self.energy.slope
         rows = slope.shape[0]
@@ -151,7 +152,7 @@ class Fluctuations:
 
     @cached_property
     def shifts(self) -> list[Float[np.ndarray, "_row _row"]]:
-        """ΔU_l = −½ ∂U_l·S t + ½ W_l, of every layer."""
+        """ΔU_l = −½ ∂U_l·S d + ½ tr(S ∇²U_l), of every layer."""
         return [
             0.5 * (curved - np.tensordot(self.drift, self.series.overlap(link, 1), 1))
             for link, curved in enumerate(self.curved)
@@ -159,5 +160,5 @@ class Fluctuations:
 
     @property
     def means(self) -> list[Float[np.ndarray, "_row _row"]]:
-        """Posterior means E[U_l] to next order."""
+        """Posterior means ⟨U_l⟩ to next order."""
         return [self.series.overlap(link, 0)[0] + shift for link, shift in enumerate(self.shifts)]

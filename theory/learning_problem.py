@@ -1,4 +1,4 @@
-"""One network with its training data, and the few rows that can stand for many examples.
+"""One network with its training data, and the few rows that can represent many examples.
 
 Rows for examples: with the attended inputs of all examples as X = [example, path · channel] and
 X = Q R, every network of the theory predicts f(X) = Q f(R), because it is linear in ξ. So for
@@ -35,10 +35,10 @@ LARGEST_LABELS = 1e30
 @register_dataclass
 @dataclass(frozen=True)
 class ResidualLabels:
-    """The labels y_⊥ that no row stands for: no network can fit them.
+    """The labels y_⊥ that no row represents: no network can fit them.
 
-    Their likelihood depends on no order parameter. It is a constant beside the energy of the rows,
-    which it would cost digits.
+    Their likelihood depends on no order parameter. It is a constant, kept apart from the energy of
+    the rows, which it would cost digits.
 
     count    (P − r) O, their number
     squares  y_⊥², their sum of squares
@@ -56,7 +56,7 @@ class ResidualLabels:
     def log_likelihood(
         self, temperature: Float[Array | np.ndarray, ""] | float
     ) -> Float[Array | np.ndarray, ""] | float:
-        """Log likelihood ln N(y_⊥; 0, 𝒯)."""
+        """Log likelihood ln 𝒩(y_⊥; 0, 𝒯)."""
         logs = self.count * _log(2.0 * math.pi * temperature)
         return -0.5 * (logs + self.squares / temperature)
 
@@ -116,10 +116,10 @@ class LearningProblem:
     attended            ξ^π(x_μ) [example, path, channel], of the examples or the rows for them
     labels              y [example, output]
     temperature         𝒯, the variance of the likelihood
-    temperature_spread  s_𝒯: samplers draw ln 𝒯 ~ N(ln 𝒯_0, s_𝒯²) about the temperature 𝒯_0 given
+    temperature_spread  s: samplers draw ln 𝒯 ~ 𝒩(ln 𝒯_0, s²) about the temperature 𝒯_0 given
                         here, where the theory is solved; 0 fixes it
-    residual_examples   P − r, where r rows stand for P examples
-    residual_squares    y_⊥², the sum of squares of labels that no row stands for
+    residual_examples   P − r, where r rows represent P examples
+    residual_squares    y_⊥², the sum of squares of labels that no row represents
 
     Raises ValueError when shapes disagree with the architecture, a number is not finite, the
     temperature is not positive, or its spread is negative; TemperatureTooSmall, one of them, below
@@ -167,7 +167,7 @@ class LearningProblem:
 
     @property
     def examples(self) -> int:
-        """Number P of all examples, whether rows stand for them or not."""
+        """Number P of all examples, whether rows represent them or not."""
         return len(self.labels) + self.residual_examples
 
     @cached_property
@@ -186,18 +186,18 @@ class LearningProblem:
 
     @property
     def residual(self) -> ResidualLabels:
-        """The labels that no row stands for."""
+        """The labels that no row represents."""
         count = self.residual_examples * self.architecture.outputs
         return ResidualLabels(count, self.residual_squares)
 
     @property
     def residual_energy(self) -> float:
-        """Energy of the labels that no row stands for: a constant of the action."""
+        """Energy of the labels that no row represents: a constant of the action."""
         return self.residual.energy(self.temperature)
 
     @property
     def residual_log_likelihood(self) -> float:
-        """Log likelihood of the labels that no row stands for: a constant of the log evidence."""
+        """Log likelihood of the labels that no row represents: a constant of the log evidence."""
         return self.residual.log_likelihood(self.temperature)
 
     @property
@@ -331,7 +331,7 @@ class Triangle:
     def learning_problem(
         self, architecture: Architecture, temperature: float, temperature_spread: float = 0.0
     ) -> LearningProblem:
-        """The problem of learning all examples, by the rows that stand for them."""
+        """The problem of learning all examples, by the rows that represent them."""
         return LearningProblem(
             architecture,
             jnp.asarray(self.rows),

@@ -1,23 +1,23 @@
 """Each example as the rest of them predict it, at any order parameter, without a refit.
 
-Given U_1 the labels are Gaussian. With α = (K + 𝒯 1)⁻¹ y and the block c_i of (K + 𝒯 1)⁻¹ that
-belongs to example i, the labels of i given all others and U_1 have the law
+Given U_1 the labels are Gaussian. With α = (K + 𝒯 1)⁻¹ y and the block κ_i of (K + 𝒯 1)⁻¹ that
+belongs to example i, the labels of i given all others and U_1 have the distribution
 
-    y_i | y_{−i}, U_1 ~ N(y_i − c_i⁻¹ α_i, c_i⁻¹).
+    y_i | y_{−i}, U_1 ~ 𝒩(y_i − κ_i⁻¹ α_i, κ_i⁻¹).
 
 All of them together are not the likelihood of all labels: each conditions on the others.
 
 A saddle point is that of all labels. Without those of i the action is A + 2 ℓ_i with ℓ_i the log
-density above, and its minimum lies at x − 2 H⁻¹ ∇ℓ_i to first order in ∇ℓ_i, H = ∂²A. The leading
+density above, and its minimum lies at θ − 2 (∇²A)⁻¹ ∇ℓ_i to first order in ∇ℓ_i. The leading
 order that has not seen example i predicts it, as it does any new example, with the log density
 
-    ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i
+    ℓ_i − 2 ∇ℓ_i·(∇²A)⁻¹ ∇ℓ_i
 
 at that point. It is not ln p(y_i | y_{−i}) of the posterior, the logarithm of a ratio of evidences,
-which fluctuations of U_1 enter at the same order 1/N as the shift: with ⟨δx⟩ the mean of the
+which fluctuations of U_1 enter at the same order 1/N as the shift: with ⟨δθ⟩ the mean of the
 posterior less the saddle point,
 
-    ln p(y_i | y_{−i}) = ℓ_i + ∇ℓ_i·⟨δx⟩ + tr(H⁻¹ ∇²ℓ_i) − ∇ℓ_i·H⁻¹ ∇ℓ_i + O(1/N²).
+    ln p(y_i | y_{−i}) = ℓ_i + ∇ℓ_i·⟨δθ⟩ + tr((∇²A)⁻¹ ∇²ℓ_i) − ∇ℓ_i·(∇²A)⁻¹ ∇ℓ_i + O(1/N²).
 
 On ten problems with one or two paths, widths from 5 to 100 and a quadrature over U_1, ratios of
 evidences at saddle points without each example are off by 0.0001 to 0.03 (root of the mean square),
@@ -48,7 +48,7 @@ class LeftOut:
     """The labels of examples as the others predict them.
 
     alpha      α_i, the part of (K + 𝒯 1)⁻¹ y of each example
-    precision  c_i, the inverse covariance of its labels given the others
+    precision  κ_i, the inverse covariance of its labels given the others
     """
 
     alpha: Float[Array | np.ndarray, "*example output"]
@@ -60,7 +60,7 @@ class LeftOut:
         whitening: Float[Array | np.ndarray, "example_output example_output"],
         labels: Float[Array | np.ndarray, "example output"],
     ) -> "LeftOut":
-        """From L⁻¹, L Lᵀ = K + 𝒯 1, where every row is an example: no digits are lost."""
+        """From Λ⁻¹, Λ Λᵀ = K + 𝒯 1, where every row is an example: no digits are lost."""
         examples, outputs = labels.shape
         alpha = ((whitening @ labels.reshape(-1)) @ whitening).reshape(labels.shape)
         if outputs == 1:
@@ -71,14 +71,14 @@ class LeftOut:
 
     @property
     def covariance(self) -> Float[Array | np.ndarray, "*example output output"]:
-        """Covariance c_i⁻¹ of the labels of each example given those of all others."""
+        """Covariance κ_i⁻¹ of the labels of each example given those of all others."""
         if self.precision.shape[-1] == 1:
             return 1.0 / self.precision
         return self.precision.__array_namespace__().linalg.inv(self.precision)
 
     @property
     def residual(self) -> Float[Array | np.ndarray, "*example output"]:
-        """Labels minus their means given all others, c_i⁻¹ α_i."""
+        """Labels minus their means given all others, κ_i⁻¹ α_i."""
         return (self.covariance @ self.alpha[..., None])[..., 0]
 
     @property
@@ -96,14 +96,14 @@ class LeftOut:
 @register_dataclass
 @dataclass(frozen=True)
 class Combinations:
-    """Examples as linear combinations q_i of the rows that stand for them, ξ(x_i) = Σ_r q_ir ξ_r.
+    """Examples as linear combinations Q_i of the rows that represent them, ξ(x_i) = Σ_r Q_ir ξ_r.
 
     With X = Q R these are rows of Q, so that (X … Xᵀ + 𝒯)⁻¹ = Q (K + 𝒯)⁻¹ Qᵀ + (1 − Q Qᵀ)/𝒯 of the
     kernel K of the rows: what follows has sums of positive terms and loses no digits at small 𝒯.
 
-    weights  q_i
-    outside  1 − |q_i|², how far the other examples repeat this one; 0 below its rounding
-    rest     y_i − q_i·y_∥, the part of a label that no row stands for
+    weights  Q_i
+    outside  1 − |Q_i|², how far the other examples repeat this one; 0 below its rounding
+    rest     y_i − Q_i·y_∥, the part of a label that no row represents
     """
 
     weights: Float[Array | np.ndarray, "example row"]
@@ -131,9 +131,9 @@ class Combinations:
         labels: Float[Array | np.ndarray, "row output"],
         temperature: Float[Array | np.ndarray, ""] | float,
     ) -> LeftOut:
-        """Each as the others predict it, from L⁻¹ with L Lᵀ = K + 𝒯 1 and the labels of the rows.
+        """Each as the others predict it, from Λ⁻¹ with Λ Λᵀ = K + 𝒯 1 and the labels of the rows.
 
-        α_i = q_i·α + (y_i − q_i·y_∥)/𝒯,   c_i = |L⁻¹ q_i|² + (1 − |q_i|²)/𝒯.
+        α_i = Q_i·α + (y_i − Q_i·y_∥)/𝒯,   κ_i = |Λ⁻¹ Q_i|² + (1 − |Q_i|²)/𝒯.
         """
         (rows, outputs), numbers = labels.shape, whitening.__array_namespace__()
         alpha = ((whitening @ labels.reshape(-1)) @ whitening).reshape(rows, outputs)
@@ -160,7 +160,7 @@ def left_out_log_density(
 ) -> Float[Array | np.ndarray, " example"]:
     """Log densities ln p(y_i | y_{−i}, U_1) at U_1 = F Fᵀ, exact and without a refit.
 
-    examples  of which they are asked, where rows stand for examples
+    examples  of which they are asked, where rows represent examples
 
     Raises ValueError if they are missing there.
     """
@@ -181,7 +181,7 @@ def left_out(
     whitening: Float[Array | np.ndarray, "row_output row_output"],
     examples: Combinations | None,
 ) -> LeftOut:
-    """All examples, or those that rows stand for, as the others predict them; L Lᵀ = K + 𝒯 1."""
+    """All examples, or those that rows represent, as the others predict them; Λ Λᵀ = K + 𝒯 1."""
     if examples is None:
         return LeftOut.of_rows(whitening, energy.labels)
     return examples.left_out(whitening, energy.labels, energy.temperature)
@@ -193,8 +193,8 @@ class LeftOutAtSaddle:
 
     The leave-one-out predictions of the leading order, not of the posterior (see the module).
 
-    coordinates  ∂U_1/∂x in the coordinates of the action [coordinate, row, row]
-    inverse      H⁻¹ in them
+    coordinates  ∂U_1/∂θ in the coordinates of the action [coordinate, row, row]
+    inverse      (∇²A)⁻¹ in them
     """
 
     problem: LearningProblem
@@ -218,7 +218,7 @@ class LeftOutAtSaddle:
         return cls(problem, factors[0], moved, np.linalg.inv(max(arch.widths) * hessian))
 
     def log_density(self, examples: Combinations | None = None) -> Float[np.ndarray, " example"]:
-        """Log density ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i of examples as in `left_out_log_density`."""
+        """Log density ℓ_i − 2 ∇ℓ_i·(∇²A)⁻¹ ∇ℓ_i of examples as in `left_out_log_density`."""
         problem = self.problem
         arguments = problem.energy, problem.features, self.factor, _asked(problem, examples)
         at_saddle, slope = _with_slope(*on_host(arguments))
@@ -229,8 +229,8 @@ class LeftOutAtSaddle:
 def _with_slope(energy, rows, factor, examples):
     """Log densities ℓ_i and ∂ℓ_i/∂U_1 [example, row, row], all entries of U_1 free.
 
-    With S_ia = [(K + 𝒯)⁻¹ Φ_a]_i, s_b = Φ_bᵀ α and r_i = c_i⁻¹ α_i:
-    ∂ℓ_i/∂U_ab = −½ Σ_cd (c_i⁻¹ + r_i r_iᵀ)_cd S_ica·S_idb + Σ_c r_ic S_ica·s_b.
+    With J_ia = [(K + 𝒯)⁻¹ φ_a]_i, j_b = φ_bᵀ α and δ_i = κ_i⁻¹ α_i:
+    ∂ℓ_i/∂U_ab = −½ Σ_op (κ_i⁻¹ + δ_i δ_iᵀ)_op J_ioa·J_ipb + Σ_o δ_io J_ioa·j_b.
     """
     outputs = energy.labels.shape[1]
     noisy = energy.noisy_kernel(factor)

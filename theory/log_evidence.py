@@ -30,11 +30,11 @@ def log_evidence_at_leading_order(problem: LearningProblem, action: float) -> fl
 def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> float:
     """Log evidence ln p(y) with an error of order 1/N (1/N² for fixed data), exact without data.
 
-    −½ (A* − A_0) − ½ (ln det H − 2 ln J − h_0) − (P O/2) ln 2π, with A* the action at its minimum
-    (not divided by a width), H its Hessian in the coordinates of `theory.action_functional` and,
+    −½ (A* − A_0) − ½ (ln det ∇²A − 2 ln J − h_0) − (P O/2) ln 2π, with A* the action at its minimum
+    (not divided by a width), ∇²A its Hessian in the coordinates of `theory.action_functional` and,
     summed over layers l = 1 … L + 1 with N_{L+1} = N_a,
         A_0  = Σ N_l p_l (1 − ln σ_l²)                            minimum of A without data
-        ln J = Σ [ p_l ln 2 − Σ_i i ln (L_l)_ii ],  i from 0      invariant measure
+        ln J = Σ [ p_l ln 2 − Σ_i i ln((B̂_l)_ii/σ_l) ],  i from 0      invariant measure
         h_0  = Σ [ ½ p_l (p_l + 1) ln N_l + ½ p_l (p_l − 1) ln 2 ]
 
     Raises ValueError when the saddle point is not converged, or a layer is narrower than its order
@@ -64,14 +64,14 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
 def log_evidence_at_next_order(around: Fluctuations) -> float:
     """Log evidence ln p(y) with an error of order 1/N².
 
-    −Φ(x̂) + (d/2) ln 2π − ½ ln det ∇²Φ + c,
-    c = −⅛ Φ_ijkl S_ij S_kl + ⅛ t·S t + (1/12) Φ_ijk Φ_lmn S_il S_jm S_kn
+    −Ψ(θ̂) + ½ dim θ ln 2π − ½ ln det ∇²Ψ + c,
+    c = −⅛ Ψ_ijkl S_ij S_kl + ⅛ d·S d + (1/12) Ψ_ijk Ψ_lmn S_il S_jm S_kn
 
-    in the letters of `theory.laplace`. Holds p_1⁶ and p_1² d² numbers a few times, so that it
+    in the letters of `theory.laplace`. Holds p_1⁶ and p_1² (dim θ)² numbers a few times, so that it
     is for few coordinates.
     """
     size = around.point.size
-    log_volume = float(np.linalg.slogdet(around.directions)[1])  # −½ ln det ∇²Φ
+    log_volume = float(np.linalg.slogdet(around.directions)[1])  # −½ ln det ∇²Ψ
     third, fourth = third_and_fourth(around)
     drift = around.drift
     correction = -fourth / 8.0 + drift @ drift / 8.0 + np.sum(third**2) / 12.0
@@ -83,7 +83,7 @@ def log_evidence_at_next_order(around: Fluctuations) -> float:
 def third_and_fourth(
     around: Fluctuations,
 ) -> tuple[Float[np.ndarray, "direction direction direction"], float]:
-    """Third derivatives Φ_abc along directions of unit variance, and Σ_ac Φ_aacc.
+    """Third derivatives Ψ_abc along directions of unit variance, and Σ_ac Ψ_aacc.
 
     By the chain rule from ∂ⁿE and the derivatives of U_1 along pairs of directions.
     """
@@ -113,7 +113,7 @@ def third_and_fourth(
 def third_of_energy(energy: EnergyAt) -> Float[np.ndarray, "row_row row_row row_row"]:
     """∂³E/∂U_ab ∂U_cd ∂U_ef, to be applied to symmetric matrices.
 
-    2 tr(S_bc S_de S_fa) − 2 (s_a·S_bc S_de s_f and the same with the second or the third pair
+    2 tr(J_bc J_de J_fa) − 2 (j_a·J_bc J_de j_f and the same with the second or the third pair
     at the ends).
     """
     products, rows = energy.products, len(energy.projected)
@@ -123,7 +123,7 @@ def third_of_energy(energy: EnergyAt) -> Float[np.ndarray, "row_row row_row row_
     quadratic = quadratic.reshape(square, square, square)
     total = quadratic + quadratic.transpose(1, 0, 2) + quadratic.transpose(0, 2, 1)
     total = np.ascontiguousarray(total)  # added to in place below
-    # tr(S_bc S_de S_fa) = tr(S_af S_ed S_cb): a from b on is enough.
+    # tr(J_bc J_de J_fa) = tr(J_af J_ed J_cb): a from b on is enough.
     traces = total.reshape((rows,) * 6)
     for b in range(rows):
         chain = np.einsum("cij,dejk->cdeik", products[b], products, optimize=True)
@@ -140,14 +140,14 @@ def derivatives_along_pairs(around: Fluctuations) -> tuple[np.ndarray, ...]:
         ∂_a∂_c U_1         [direction, direction, row_row]
         Σ_a ∂_a²∂_c U_1    [direction, row_row]
         Σ_ac ∂_a²∂_c² U_1  [row_row]
-        Σ M ∂_a∂_b∂_c U_1  [direction, direction, direction], M the slope of the energy
+        Σ ∂E/∂U_1 ∂_a∂_b∂_c U_1  [direction, direction, direction]
     """
     directions, slope = around.directions, around.energy.slope
     coordinates, point = around.posterior.coordinates, around.point
     count, square = len(directions), slope.size
 
     def derive(lines):
-        """∂², ∂³ and ∂⁴U_1 along every line, and the gradient of Σ M ∂²U_1."""
+        """∂², ∂³ and ∂⁴U_1 along every line, and the gradient of Σ ∂E/∂U_1 ∂²U_1."""
         series = coordinates.series(point, lines, 4)
         factor, first, second = series.factors[0][:3]
         weights = [4.0 * slope @ second, 4.0 * slope @ first, 4.0 * slope @ factor]

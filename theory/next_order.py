@@ -1,11 +1,12 @@
 """The theory at next order in 1/N: posterior means, predictors and log evidence.
 
 Averages over the fluctuations of the exact posterior around its mode (`theory.laplace`) give
-the posterior means of U_1 … U_L, U_a. With s, S, q, V, N of `theory.energy_derivatives` and the
-residual features ψ_a = φ_a − Φ_aᵀ (K + 𝒯)⁻¹ k(x) of an example x, all at the mode, its predictor is
+the posterior means of U_1 … U_L, U_a. With j, J, b, J̄, j̄ of `theory.energy_derivatives` and the
+residual features φ̃_a = φ_a(x) − φ_aᵀ (K + 𝒯)⁻¹ k(x) of an example x, all at the mode, the
+predictor is
 
-    E[m]          = m̂ + Σ_a ψ_a·(Σ_b ΔU_ab s_b − q_a)
-    E[v] + Var[m] = v̂ + Σ_ab ψ_a·(ΔU_ab − V_ab + N_ab) ψ_b.
+    ⟨m⟩          = m̂ + Σ_a φ̃_a·(Σ_b ΔU_ab j_b − b_a)
+    ⟨v⟩ + Var[m] = v̂ + Σ_ab φ̃_a·(ΔU_ab − J̄_ab + j̄_ab) φ̃_b.
 
 What is neglected is of second order in the size of the shift. Where P/N → 0 the likelihood does not
 grow with N, and neither order need be close.
@@ -31,7 +32,7 @@ LARGEST_THIRD_DERIVATIVES = 2**25
 # labels are many and far beyond the temperature.
 LARGEST_DISTANCE = 1e-6
 # Not to be trusted above. By quadrature on 864 problems of one head, widths 2 to 64 with 1 to 16
-# examples: below both limits E[U_1] is off by at most 4.7 %, E[m] by 4.5 % and the predictive
+# examples: below both limits ⟨U_1⟩ is off by at most 4.7 %, ⟨m⟩ by 4.5 % and the predictive
 # variance by 11 %, above by up to 48, 71 and 78 %.
 LARGEST_SHIFT = 0.25
 LARGEST_SPREAD = 0.6
@@ -62,9 +63,9 @@ class NextOrder:
     """Posterior means to next order, or why there are none.
 
     status            how far they can be trusted
-    correction        |E[U_1] − U_1*|/|U_1*|, U_1* the saddle point; NaN where there is none
-    spread            √(Σ_ab Var[U_1,ab])/|E[U_1]|; NaN where there is none
-    order_parameters  E[U_1] … E[U_L], E[U_a]; empty where there are none
+    correction        |⟨U_1⟩ − U_1*|/|U_1*|, U_1* the saddle point; NaN where there is none
+    spread            √(Σ_ab Var[U_1,ab])/|⟨U_1⟩|; NaN where there is none
+    order_parameters  ⟨U_1⟩ … ⟨U_L⟩, ⟨U_a⟩; empty where there are none
     log_evidence      ln p(y); NaN where it is not computed
     """
 
@@ -94,7 +95,7 @@ class NextOrder:
     def predict(
         self, attended: Float[Array | np.ndarray, "test path channel"]
     ) -> tuple[Float[np.ndarray, "test output"], Float[np.ndarray, "test output"]]:
-        """Predict E[m] and E[v] + Var[m] of each test example and output, chunk by chunk.
+        """Predict ⟨m⟩ and ⟨v⟩ + Var[m] of each test example and output, chunk by chunk.
 
         Raises ValueError where the next order is not defined.
         """
@@ -118,10 +119,10 @@ class Responses:
     """Arrays of the size of (row, channel) by which training examples enter predictors.
 
     overlap    U_1 at the mode, as all that follows
-    products   S as a matrix of (row, channel)
-    projected  s
-    moved      Σ_b ΔU_ab s_b − q_a
-    widening   Σ_b ΔU_ab − V_ab + N_ab as a matrix of (row, channel)
+    products   J as a matrix of (row, channel)
+    projected  j
+    moved      Σ_b ΔU_ab j_b − b_a
+    widening   ΔU_ab − J̄_ab + j̄_ab as a matrix of (row, channel)
     """
 
     overlap: Float[np.ndarray, "row row"]
@@ -147,7 +148,7 @@ class Responses:
     def predict(
         self, columns: Float[np.ndarray, "test_output row channel"]
     ) -> tuple[Float[np.ndarray, " test_output"], Float[np.ndarray, " test_output"]]:
-        """Predict E[m] and E[v] + Var[m] of examples with features φ_a, one block a row of U_1.
+        """Predict ⟨m⟩ and ⟨v⟩ + Var[m] of examples with features φ_a, one block a row of U_1.
 
         A variance that rounding, or the expansion, leaves below 0 is 0.
         """

@@ -1,16 +1,17 @@
 """Kernels of networks with nonlinear values at infinite width, and regression with a kernel.
 
-The network is z^{l+1}_t = Σ_h Σ_s φ(V_l^h z^l_s/√N_l) Ω^{l,h}_st/√H_l, f = a z^{L+1} t*/√N_a. At
-infinite width the units of one head before φ are Gaussian, with covariance g_l Q^l over examples
+The network is z^{l+1}_t = Σ_h Σ_s ψ(V_l^h z^l_s/√N_l) Ω^{l,h}_st/√H_l, f = a z^{L+1} t*/√N_a. At
+infinite width the units of one head before ψ are Gaussian, with covariance σ_l² Γ^l over examples
 and tokens,
 
-    Q^1_tt'(x, x')     = σ_0² x_t·x'_t'/D
-    Q^{l+1}_tt'(x, x') = (1/H_l) Σ_hh' Σ_ss' Ω^h_st Ω^h'_s't' E_hh',ss'
-    E_hh',ss'          = k_φ(g_l Q^l)_ss' for h = h',   m_φ(g_l Q^l_ss) m_φ(g_l Q^l_s's') for h ≠ h'
-    K(x, x')           = g_{L+1} Q^{L+1} at t*
+    Γ^1_tt'(x, x')     = σ_0² x_t·x'_t'/D
+    Γ^{l+1}_tt'(x, x') = (1/H_l) Σ_hh' Σ_ss' Ω^{l,h}_st Ω^{l,h'}_s't' ⟨ψ_s ψ_s'⟩_hh'
+    ⟨ψ_s ψ_s'⟩_hh'     = k_ψ(σ_l² Γ^l)_ss' for h = h'
+                       = m_ψ(σ_l² Γ^l_ss) m_ψ(σ_l² Γ^l_s's') for h ≠ h'
+    K(x, x')           = σ_a² Γ^{L+1} at t*
 
-with g_l = σ_l². Different heads have independent units, so only their means meet: they are zero for
-odd φ, and large for others.
+Different heads have independent units, so only their means meet: they are zero for
+odd ψ, and large for others.
 """
 
 import math
@@ -35,16 +36,16 @@ from theory.energy import (
     regress,
 )
 
-# c of φ(u) = c · erf(u) and φ(u) = c · u Φ(u), Φ the normal distribution function:
-# E erf(u)² = (2/π) arcsin(2/3), E u² Φ(u)² = 1/3 + 1/(2π√3).
+# c of ψ(u) = c · erf(u) and ψ(u) = c · u P(v < u), v standard normal:
+# ⟨erf(u)²⟩ = (2/π) arcsin(2/3), ⟨u² P(v < u)²⟩ = 1/3 + 1/(2π√3).
 ERF = (2.0 / math.pi * math.asin(2.0 / 3.0)) ** -0.5
 GELU = (1.0 / 3.0 + 1.0 / (2.0 * math.pi * 3.0**0.5)) ** -0.5
 
 
 def activation(inputs: Float[Array, "..."], values: Values) -> Float[Array, "..."]:
-    """Apply φ(u) = u, √2 max(u, 0), c erf(u) or c u Φ(u) to every entry.
+    """Apply ψ(u) = u, √2 max(u, 0), c erf(u) or c u P(v < u) to every entry.
 
-    c makes E φ(u)² = 1 for u ~ N(0, 1); Φ is the normal distribution function.
+    c makes ⟨ψ(u)²⟩ = 1 for standard normal u; v is standard normal.
     """
     if values == "linear":
         return inputs
@@ -61,13 +62,13 @@ def pair_moment(
     right: Float[Array, "*#shape"],
     values: Values,
 ) -> Float[Array, "*#shape"]:
-    """Second moment k_φ = E φ(u)φ(v), from q₁₁, q₁₂ and q₂₂.
+    """Second moment k_ψ = ⟨ψ(u)ψ(v)⟩, from q₁₁, q₁₂ and q₂₂.
 
         ReLU   (s + q₁₂ (π − θ))/π,  s² = q₁₁q₂₂ − q₁₂²,  tan θ = s/q₁₂
         erf    c² (2/π) arcsin(2q₁₂/√((1 + 2q₁₁)(1 + 2q₂₂)))
-        GELU   c² ( q₁₂ E ΦΦ + [q₁₁q₂₂ + q₁₂² (1/a + 1/b − 1)]/(2π√(ab − q₁₂²)) )
+        GELU   c² ( q₁₂ p + [q₁₁q₂₂ + q₁₂² (1/a + 1/b − 1)]/(2π√(ab − q₁₂²)) )
 
-    a = 1 + q₁₁, b = 1 + q₂₂, E Φ(u)Φ(v) = ¼ + arcsin(q₁₂/√(ab))/(2π). The last line follows from
+    a = 1 + q₁₁, b = 1 + q₂₂, p = ¼ + arcsin(q₁₂/√(ab))/(2π). The last line follows from
     Stein's lemma in u and in v. Derivatives are finite at full correlation.
     """
     if values == "linear":
@@ -85,7 +86,7 @@ def pair_moment(
 
 
 def first_moment(variance: Float[Array, "..."], values: Values) -> Float[Array, "..."]:
-    """Mean m_φ = E φ(u): zero for odd φ, √(q/π) for the ReLU, c q/√(2π(1 + q)) for GELU."""
+    """Mean m_ψ = ⟨ψ(u)⟩: zero for odd ψ, √(q/π) for the ReLU, c q/√(2π(1 + q)) for GELU."""
     if values == "relu":
         return _root(variance) / jnp.pi**0.5
     if values == "gelu":
@@ -186,7 +187,7 @@ class NonlinearProblem:
 def input_covariance(
     left: TokenExamples, right: TokenExamples, architecture: Architecture
 ) -> Float[Array, "token other"]:
-    """Q^1 of a pair of examples."""
+    """Γ^1 of a pair of examples."""
     return architecture.variances[0] / architecture.channels * left.inputs @ right.inputs.T
 
 
@@ -198,10 +199,10 @@ def next_covariance(
     right: Float[Array, "head other other_query"],
     values: Values,
 ) -> Float[Array, "query other_query"]:
-    """Q^{l+1} of a pair of examples from the covariance g_l Q^l of units and from Ω of both.
+    """Γ^{l+1} of a pair of examples from the covariance σ_l² Γ^l of units and from Ω of both.
 
-    Σ_h Ω_hᵀ (k − m mᵀ) Ω'_h + (Σ_h Ω_hᵀ m)(Σ_h Ω'_hᵀ m')ᵀ, divided by H: the same sum, without the
-    pairs of heads.
+    Σ_h Ω^{l,h}ᵀ (k − m mᵀ) Ω'^{l,h} + (Σ_h Ω^{l,h}ᵀ m)(Σ_h Ω'^{l,h}ᵀ m')ᵀ, over H_l:
+    the same sum, without the pairs of heads.
     """
     moment = pair_moment(left_variance[:, None], units, right_variance[None, :], values)
     left_mean, right_mean = (first_moment(q, values) for q in (left_variance, right_variance))
@@ -218,9 +219,9 @@ def covariances(
     architecture: Architecture,
     values: Values,
 ) -> list[Float[Array, "_query _other_query"]]:
-    """g_1 Q^1 … g_{L+1} Q^{L+1} of a pair of examples.
+    """σ_1² Γ^1 … σ_a² Γ^{L+1} of a pair of examples.
 
-    variances  diagonals of g_l Q^l of both; None for an example with itself
+    variances  diagonals of σ_l² Γ^l of both; None for an example with itself
     """
     first, *scales = architecture.order_parameter_variances
     units = [first * input_covariance(left, right, architecture)]
@@ -244,7 +245,7 @@ BATCH_NUMBERS = 2**16
 def unit_variances(
     examples: TokenExamples, architecture: Architecture, values: Values
 ) -> tuple[Float[Array, "example _token"], ...]:
-    """Diagonals of g_l Q^l(x, x), l = 1 … L, and K(x, x) [example, 1] as the last."""
+    """Diagonals of σ_l² Γ^l(x, x), l = 1 … L, and K(x, x) [example, 1] as the last."""
 
     def of_example(example):
         units = covariances(example, example, None, architecture, values)

@@ -22,9 +22,9 @@ def accuracy(
 
 
 def binomial_error(share: float, examples: int) -> float:
-    """Error of an accuracy a of n examples, √(a(1 − a)/n + 1/4n²)/(1 + 1/n).
+    """Error of an accuracy p of n examples, √(p(1 − p)/n + 1/4n²)/(1 + 1/n).
 
-    Half of Wilson's interval of one standard deviation: unlike √(a(1 − a)/n) it is not 0 where all
+    Half of Wilson's interval of one standard deviation: unlike √(p(1 − p)/n) it is not 0 where all
     examples agree (Wilson, 1927).
     """
     # A mean of ones may exceed 1 by rounding.
@@ -94,7 +94,7 @@ def kernel_alignment(
     """Alignment |e_i·y| / |y| of the eigenvectors e_i of K, largest eigenvalue first.
 
     K is the training kernel without temperature; with several outputs both K and y run over
-    (example, output), output fastest. Where rows stand for the examples, y has the further sum of
+    (example, output), output fastest. Where rows represent the examples, y has the further sum of
     squares `residual_squares`. NaN where an eigenvalue is 0 to rounding: any basis of the space of
     those would do, each with other alignments. Source: arXiv 2405.15926, kernel–task alignment.
     """

@@ -2,11 +2,11 @@
 
 Each U_l = F_l F_lᵀ is written relative to the one above it,
 
-    F_{L+1} = M_{L+1},    F_l = (1_{H_l} ⊗ F_{l+1}) M_l,
+    F_{L+1} = B̂_{L+1},    F_l = (1_{H_l} ⊗ F_{l+1}) B̂_l,
 
-M_l lower triangular, or trapezoidal where U_l is singular. Coordinates x of M_l are its diagonal,
-through (M_l)_ii = a_i e^{r_i x_i}, then the entries below it, (M_l)_ij = s x_ij. In them the prior
-of the exact posterior (`theory.wishart_chain`) and the entropy of the action
+B̂_l lower triangular, or trapezoidal where U_l is singular. Coordinates θ of B̂_l are its diagonal,
+through (B̂_l)_ii = amplitude · e^{rate θ_i}, then the entries below it, (B̂_l)_ij = scale · θ_ij.
+In them the prior of the exact posterior (`theory.wishart_chain`) and the entropy of the action
 (`theory.action_functional`) are sums over coordinates.
 """
 
@@ -69,17 +69,17 @@ def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
 def split_heads(
     matrices: Float[Array | np.ndarray, "*draw _rows _rank"], heads: int
 ) -> Float[Array | np.ndarray, "*draw head _row _rank"]:
-    """Rows of matrices M_l, or of factors, by head."""
+    """Rows of matrices B̂_l, or of factors, by head."""
     *draws, rows, rank = matrices.shape
     return matrices.reshape(*draws, heads, rows // heads, rank)
 
 
 @dataclass(frozen=True)
 class ChainLink:
-    """How coordinates make one M_l: a e^{r x} on its diagonal, s x below it.
+    """How coordinates make one B̂_l: amplitude · e^{rate θ} on its diagonal, scale · θ below it.
 
-    amplitude, rate  a and r of every entry of the diagonal
-    scale            s
+    amplitude, rate  of every entry of the diagonal
+    scale            of every entry below it
     """
 
     shape: BartlettShape
@@ -93,7 +93,7 @@ class ChainLink:
         directions: Float[np.ndarray, "direction coordinate"],
         order: int,
     ) -> list[Float[np.ndarray, "_line _row _rank"]]:
-        """Coefficients of ε^k along x + ε v: (M)_ii (r_i v_i)^k/k!, one line for other entries."""
+        """Coefficients of ε^k along θ + ε v: B̂_ii (rate v_i)^k/k!, one line for other entries."""
         rows, rank = self.shape.rows, self.shape.rank
         diagonal = (self.amplitude * np.exp(self.rate * point[:rank]))[None]
         below, coefficients = self.scale * point[None, rank:], []
@@ -108,7 +108,7 @@ class ChainLink:
 
 @dataclass(frozen=True)
 class ChainCoordinates(ABC):
-    """Flat coordinates x of all M_l, layer by layer, and a function of each of them by itself."""
+    """Flat coordinates θ of all B̂_l, layer by layer, and a function of each of them by itself."""
 
     architecture: Architecture
 
@@ -125,7 +125,7 @@ class ChainCoordinates(ABC):
 
     @cached_property
     def layers(self) -> tuple[slice, ...]:
-        """Which coordinates belong to M_1 … M_{L+1}."""
+        """Which coordinates belong to B̂_1 … B̂_{L+1}."""
         ends = np.cumsum([link.shape.size for link in self.links]).tolist()
         return tuple(slice(*pair) for pair in itertools.pairwise([0, *ends]))
 
@@ -137,7 +137,7 @@ class ChainCoordinates(ABC):
     def factors(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> tuple[Float[np.ndarray, "_rows _rank"], ...]:
-        """Factors F_1 … F_{L+1} at x."""
+        """Factors F_1 … F_{L+1} at θ."""
         return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
 
     def point_of(
@@ -174,7 +174,7 @@ class ChainCoordinates(ABC):
         directions: Float[np.ndarray, "direction coordinate"],
         order: int,
     ) -> "FactorSeries":
-        """Expand F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
+        """Expand F_1 … F_{L+1} along the lines θ + ε v, v a row of `directions`, up to ε^order."""
         parts = zip(self.links, self.layers, strict=True)
         links = [link.series(point[part], directions[:, part], order) for link, part in parts]
         factors = [links[-1]]
@@ -196,7 +196,7 @@ def multiply_series(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> 
 class FactorSeries:
     """Coefficients of ε^k, k = 0 …, of F_l along several lines; k = 0 has one line only.
 
-    links    of M_l, l = 1 … L + 1: [link][k] → [line, row, rank]
+    links    of B̂_l, l = 1 … L + 1: [link][k] → [line, row, rank]
     factors  of F_1 … F_{L+1}
     """
 
@@ -215,7 +215,7 @@ class FactorSeries:
     def pull_back(
         self, weights: list[Float[np.ndarray, "_line _row _rank"]]
     ) -> Float[np.ndarray, "line coordinate"]:
-        """Gradient at x of Σ_k ⟨weights_k, coefficient k of F_1⟩, for every line by itself.
+        """Gradient at θ of Σ_k ⟨weights_k, coefficient k of F_1⟩, for every line by itself.
 
         Coefficients from the last to the first make each step back a product of series as well.
         """

@@ -31,7 +31,7 @@ def renormalise(
     features: Float[Array | np.ndarray, "example path channel"],
     factor: Float[Array | np.ndarray, "_row _rank"],
 ) -> Float[Array | np.ndarray, "_example_output _feature"]:
-    """Columns G with K = G Gᵀ: G_{(x,c),(r,i)} = Σ_π F_{(π,c),r} φ^π_i(x)."""
+    """Columns X with K = X Xᵀ: X_{(x,o),(r,i)} = Σ_π F_{(π,o),r} φ^π_i(x)."""
     _, paths, channels = features.shape
     rank = factor.shape[1]
     by_output = factor.reshape(paths, factor.shape[0] // paths, rank)
@@ -47,7 +47,7 @@ def sum_over_paths(
     features: Float[Array | np.ndarray, "example path channel"],
     weights: Float[Array | np.ndarray, "path output channel"],
 ) -> Float[Array | np.ndarray, "example output"]:
-    """Σ_{π,i} φ^π_i(x) w^{(π,c)}_i, the output of the network whose effective weights are w.
+    """Σ_{π,i} φ^π_i(x) w^{(π,o)}_i, the output of the network whose effective weights are w.
 
     One product of two matrices: written as a sum over two axes it takes five times as long.
     """
@@ -60,7 +60,7 @@ def sum_over_paths(
 class Features:
     """Path kernels as the features φ^π of two sets of examples.
 
-    `right = None` stands for the left set itself, whose features are then renormalised once.
+    `right = None` means the left set itself, whose features are then renormalised once.
     """
 
     left: Float[Array | np.ndarray, "example path channel"]
@@ -74,7 +74,7 @@ class Features:
     def kernel(
         self, factor: Float[Array | np.ndarray, "_row _rank"]
     ) -> Float[Array | np.ndarray, "_left _right"]:
-        """K_{(x,c),(x',c')} = Σ_{ππ'} U_1^{(π,c),(π',c')} C_{ππ'}(x, x') with U_1 = F Fᵀ.
+        """K_{(x,o),(x',o')} = Σ_{ππ'} U_1^{(π,o),(π',o')} C_{ππ'}(x, x') with U_1 = F Fᵀ.
 
         Rows and columns are (example, output), output fastest.
         """

@@ -66,7 +66,7 @@ class Predictor:
     def whitening(
         self, factor: Float[Array | np.ndarray, "row rank"]
     ) -> Float[Array | np.ndarray, "example_output example_output"]:
-        """L⁻¹ with L Lᵀ = K + 𝒯 1 of the training examples."""
+        """Λ⁻¹ with Λ Λᵀ = K + 𝒯 1 of the training examples."""
         return self.energy.noisy_kernel(factor).whitening
 
     def moments(
@@ -105,7 +105,7 @@ class Predictor:
     def prior_variance(
         self, factor: Float[Array | np.ndarray, "_row _rank"]
     ) -> Float[Array | np.ndarray, "test output"]:
-        """K(x, x) = Σ_ππ' U_1^{(π,c),(π',c)} φ^π(x)·φ^π'(x), the variance of f before any data."""
+        """K(x, x) = Σ_ππ' U_1^{(π,o),(π',o)} φ^π(x)·φ^π'(x), the variance of f before any data."""
         paths, outputs = self.gram.shape[1], self.energy.labels.shape[1]
         blocks = (factor @ factor.T).reshape(paths, outputs, paths, outputs)
         return blocks.__array_namespace__().einsum("xpq,pcqc->xc", self.gram, blocks)
@@ -119,10 +119,10 @@ class Predictor:
     ) -> Float[Array | np.ndarray, "path output channel"]:
         """Draw w from the posterior of f(x) = Σ_π φ^π(x)·w^π given U_1 = F Fᵀ.
 
-        Matheron's rule: with w₀ = F z a draw from the prior, f₀ its outputs on the training
-        examples, whose features these are, and ε ~ N(0, 𝒯),
+        Matheron's rule: with w̃ = F z a draw from the prior, f̃ its outputs on the training
+        examples, whose features these are, and ε ~ 𝒩(0, 𝒯),
 
-            w = w₀ + F Fᵀ Φᵀ (K + 𝒯)⁻¹ (y − f₀ − ε).
+            w = w̃ + F Fᵀ φᵀ (K + 𝒯)⁻¹ (y − f̃ − ε).
         """
         weight_key, noise_key = jax.random.split(key)
         _, paths, channels = features.shape
@@ -148,7 +148,7 @@ def learned_weights(
     alpha: Float[Array | np.ndarray, "example output"],
     factor: Float[Array | np.ndarray, "row rank"],
 ) -> Float[Array | np.ndarray, "path output channel"]:
-    """U_1 Φᵀ α: the weights w of f(x) = Σ_π φ^π(x)·w^π = Σ_μ K(x, x_μ) α_μ."""
+    """U_1 φᵀ α: the weights w of f(x) = Σ_π φ^π(x)·w^π = Σ_μ K(x, x_μ) α_μ."""
     numbers = factor.__array_namespace__()
     learned = numbers.einsum("xpi,xc->pci", features, alpha)
     paths, outputs, channels = learned.shape
@@ -163,7 +163,7 @@ def path_contributions(
 ) -> Float[Array | np.ndarray, "test path output"]:
     """The terms m_π(x) of the predictor mean m(x) = Σ_π m_π(x), one per path, at U_1 = F Fᵀ.
 
-        m_{π,c}(x) = φ^π(x)·β_{π,c},   β_{π,c} = Σ_{π',c'} U_1^{πc,π'c'} Σ_μ φ^π'(x_μ) α_{μ,c'}
+        m_{π,o}(x) = φ^π(x)·w^{π,o},   w^{π,o} = Σ_{π',o'} U_1^{πo,π'o'} Σ_μ φ^π'(x_μ) α_{μ,o'}
 
     with α = (K + 𝒯 1)⁻¹ y. Given U_1 it is the posterior mean of the output of path π.
     """
@@ -182,6 +182,6 @@ def mean_without(
 ) -> Float[np.ndarray, "test output"]:
     """The mean m(x) without the paths through heads (layer, head), counted from 0.
 
-    They are removed after learning: all other paths keep what they learned beside these heads.
+    They are removed after learning: all other paths keep their weights.
     """
     return contributions[:, ~paths.through(removed)].sum(axis=1)

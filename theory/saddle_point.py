@@ -35,7 +35,7 @@ class SaddlePointStatus(Enum):
     NOT_FINITE = "the action is not finite"
 
 
-# Arguments of `solve_saddle_point` stand in backticks.
+# Arguments of `solve_saddle_point` are in backticks.
 REMEDY = {
     SaddlePointStatus.STEP_LIMIT: "raise `max_steps`",
     SaddlePointStatus.STALLED: "rounding decides here: raise `tolerance`, or the temperature",
@@ -72,8 +72,8 @@ def descend(
 
     `scales_at` gives, at a point, the distance over which each coordinate changes things. Near the
     minimum the value stops changing before the gradient does, so a step that lowers the gradient
-    norm without raising the value beyond rounding is accepted too; one that halves it may raise the
-    value by what rounding does to an ill-conditioned K + 𝒯 1.
+    norm without raising the value beyond rounding is accepted as well; one that halves it may raise
+    the value by what rounding does to an ill-conditioned K + 𝒯 1.
     """
     point = np.asarray(start, dtype=float)
     value, gradient = value_and_gradient(point)
@@ -109,7 +109,7 @@ def descend(
 
 
 def dense_direction(hessian: Callable[[np.ndarray], np.ndarray]):
-    """Newton direction −|H|⁻¹ g from the eigenvalues of the Hessian, so it always descends.
+    """Newton direction −|∇²A|⁻¹ ∇A from the eigenvalues of the Hessian, so it always descends.
 
     NaN where the Hessian is not finite.
     """

@@ -1,4 +1,4 @@
-"""The exact law of the order parameters at any finite width, in Bartlett coordinates.
+"""The exact distribution of the order parameters at any finite width, in Bartlett coordinates.
 
     U_a           ~ Wishart_O(N_a, σ_a² 1/N_a)
     U_l | U_{l+1} ~ Wishart_{p_l}(N_l, σ_l² (1_{H_l} ⊗ U_{l+1})/N_l),   l = L … 1
@@ -8,9 +8,9 @@ approximated. In Bartlett form, with r_l = min(N_l, H_l r_{l+1}) and U_l = F_l F
 
     F_{L+1} = σ_a B_{L+1}/√N_a,    F_l = σ_l (1_{H_l} ⊗ F_{l+1}) B_l/√N_l,
 
-B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal c_i ~ χ_{N_l − i}, entries below it N(0, 1). A
+B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal χ_i ~ χ_{N_l − i}, entries below it 𝒩(0, 1). A
 layer narrower than its order parameter (singular Wishart) needs no other formula. The coordinates
-of B_l are its standardised diagonal t, ln c_i = ½ ln ν + t_i/√(2ν), ν = N_l − i, and the entries
+of B_l are its standardised diagonal τ, ln χ_i = ½ ln ν + τ_i/√(2ν), ν = N_l − i, and the entries
 below it.
 """
 
@@ -41,9 +41,9 @@ def log_chi_density(
     standardised: Float[Array | np.ndarray, "..."],
     degrees: Float[Array | np.ndarray, "..."],
 ) -> Float[Array | np.ndarray, "..."]:
-    """Log density ln p(t) of ln c = ½ ln ν + t/√(2ν), c ~ χ_ν, JAX or NumPy.
+    """Log density ln p(τ) of ln χ = ½ ln ν + τ/√(2ν), χ ~ χ_ν, JAX or NumPy.
 
-    ν ln c − c²/2 + const = −(ν/2)(e^u − 1 − u) + const, u = t √(2/ν); the second form does not
+    ν ln χ − χ²/2 + const = −(ν/2)(e^u − 1 − u) + const, u = τ √(2/ν); the second form does not
     cancel at large ν.
     """
     numbers, half = degrees.__array_namespace__(), degrees / 2.0
@@ -58,7 +58,7 @@ def draw_log_chi(
     shape: tuple[int, ...],
     random: PRNGKeyArray | np.random.Generator,
 ) -> Float[Array | np.ndarray, "..."]:
-    """Draws t = √(ν/2) ln(c²/ν) of that law: of JAX by a key, of NumPy by a generator.
+    """Draws τ = √(ν/2) ln(χ²/ν) of that distribution: of JAX by a key, of NumPy by a generator.
 
     The generator of JAX takes seconds to be compiled.
     """
@@ -79,7 +79,7 @@ def link_scales(architecture: Architecture) -> tuple[float, ...]:
 @register_dataclass
 @dataclass(frozen=True)
 class WishartChain:
-    """The numbers in the law of U_1 … U_a, as arguments of compiled functions.
+    """The numbers in the distribution of U_1 … U_a, as arguments of compiled functions.
 
     Networks that differ in widths and variances, but not in the shapes of B_1 … B_{L+1}, share all
     compiled functions.
@@ -99,7 +99,7 @@ class WishartChain:
 
     @classmethod
     def of(cls, architecture: Architecture, dtype=float) -> "WishartChain":
-        """Return the law of a network, in a floating-point precision."""
+        """Return the distribution of a network, in a floating-point precision."""
 
         def convert(numbers) -> Array:
             """By NumPy, which compiles nothing."""
@@ -120,9 +120,9 @@ def bartlett_matrix(
     rows: int,
     degrees: Float[Array | np.ndarray, " rank"],
 ) -> Float[Array | np.ndarray, "*draw row rank"]:
-    """The lower trapezoidal B_l from its standardised diagonal t and its entries below.
+    """The lower trapezoidal B_l from its standardised diagonal τ and its entries below.
 
-    JAX or NumPy; c_i = √ν exp(t_i/√(2ν)), ν = N_l − i (`degrees`)
+    JAX or NumPy; χ_i = √ν exp(τ_i/√(2ν)), ν = N_l − i (`degrees`)
     """
     *draws, rank = standardised.shape
     numbers, where = standardised.__array_namespace__(), (..., *places(rows, rank))
@@ -155,14 +155,14 @@ def chain_factors(
 
 @dataclass(frozen=True)
 class BartlettCoordinates(ChainCoordinates):
-    """Flat coordinates x of all B_l, layer by layer: standardised diagonal, then entries below.
+    """Flat coordinates θ of all B_l, layer by layer: standardised diagonal, then entries below.
 
-    Everything about x that does not depend on data.
+    Everything about θ that does not depend on data.
     """
 
     @cached_property
     def links(self) -> tuple[ChainLink, ...]:
-        """Links σ_l B_l/√N_l, whose diagonal entries are those of c at t."""
+        """Links σ_l B_l/√N_l, whose diagonal entries are those of χ at τ."""
         parts = zip(
             self.architecture.bartlett_shapes,
             degrees_of_freedom(self.architecture),
@@ -184,9 +184,9 @@ class BartlettCoordinates(ChainCoordinates):
     def prior_derivatives(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> Float[np.ndarray, "order coordinate"]:
-        """The prior π(x) = −ln p(x) of each coordinate, and its first four derivatives.
+        """The prior −ln p(θ) of each coordinate, and its first four derivatives.
 
-        χ: π = (ν/2)(e^u − 1 − u) + const, u = t √(2/ν);  entries below: π = x²/2 + const.
+        χ: (ν/2)(e^u − 1 − u) + const, u = τ √(2/ν);  entries below: θ²/2 + const.
         """
         x, chi = np.asarray(point, float), self.degrees > 0
         derivatives = np.stack([0.5 * x**2, x, np.ones_like(x), 0.0 * x, 0.0 * x])

@@ -127,7 +127,7 @@ def axes_of(name: str, values: Any) -> dict[str, np.ndarray]:
 
 
 def attributes_of(given: TheoryAndDraws) -> dict[str, Any]:
-    """What verdicts need beside the numbers."""
+    """Information for verdicts besides the numbers."""
     theory, attributes = given.theory, {}
     if theory is not None:
         attributes = {name: theory.attrs[name] for name in (TUNED_BY,) if name in theory.attrs}
@@ -168,7 +168,7 @@ def elements_table(
 
 
 def cell(of: Estimate) -> dict[str, Any]:
-    """What the summary has of one predictor: value and errors, of an array its size."""
+    """One predictor in the summary: value (size of an array) and errors."""
     state = {} if of.trusted else {"state": NOT_TRUSTED}
     if of.shape:
         size = {"value": float(np.sqrt(np.nansum(np.square(of.value))))}
@@ -181,7 +181,7 @@ def cell(of: Estimate) -> dict[str, Any]:
 def summary_table(
     rows: Mapping[str, tuple[Quantity, Cells]], predictors: Sequence[str]
 ) -> xr.Dataset:
-    """Numbers and states [quantity, predictor], and what each quantity is."""
+    """Numbers and states [quantity, predictor], and attributes of each quantity."""
     columns: dict[str, tuple] = {}
     shape = len(rows), len(predictors)
     for name in (*NUMBERS, "state"):
@@ -250,7 +250,7 @@ class ComparisonTree:
 
     @property
     def names(self) -> dict[str, str]:
-        """What the predictors are called; infinite width with how it was tuned."""
+        """Names of the predictors; of infinite width also how it was tuned."""
         tuned_by = self.tree.attrs.get(TUNED_BY)
         return {name: predictor_name(name, tuned_by) for name in self.predictors}
 
@@ -296,7 +296,7 @@ class ComparisonTree:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What the samples allow to say of the theory."""
+        """The verdict on the theory from the samples."""
         attributes = self.tree.attrs
         converged = attributes.get("converged")
         return theory_verdict(
@@ -310,7 +310,7 @@ class ComparisonTree:
 
     @property
     def user_verdicts(self) -> dict[str, Verdict]:
-        """Name of a theory of the user's own → what the samples allow to say of it."""
+        """Name of a theory of the user's own → verdict from the samples."""
         passed, users = self.diagnostics.passed, filter(is_users, self.predictors)
         return {name: user_verdict(name, passed, self.rows) for name in users}
 

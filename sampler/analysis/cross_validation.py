@@ -108,7 +108,7 @@ def error_over_repetitions(
 
 
 def error_of_total(moved: Float[np.ndarray, "chain draw"], averages: Averages = OF_CHAINS) -> float:
-    """The Monte Carlo error of Σ_i ln p(y_i | y_{−i}), from what each draw moves it by."""
+    """The Monte Carlo error of Σ_i ln p(y_i | y_{−i}), from the influence of each draw."""
     if averages.weights is not None:
         return float(error_over_repetitions(moved, averages))
     return float(moved.size * mean_mcse(moved))
@@ -121,7 +121,7 @@ def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"])
     moving = (np.ptp(values, axis=1) > 0).all(axis=0)
     if values.shape[1] < 4 or not moving.any():
         return 1.0
-    with np.errstate(divide="ignore", invalid="ignore"):  # half a chain may stand still
+    with np.errstate(divide="ignore", invalid="ignore"):  # half a chain may not move
         shares = bulk_ess(values[..., moving]) / (values.shape[0] * values.shape[1])
     shares = shares[np.isfinite(shares)]
     return float(np.clip(shares.mean(), 1e-3, 1.0)) if shares.size else 1.0
@@ -133,7 +133,7 @@ def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"])
 def leave_one_out_table(
     problem: AnyProblem, collected: DrawCollector, space: str
 ) -> xr.Dataset | None:
-    """Group `leave_one_out`: elpd, its MCSE and Pareto's k of every example; labels beside them.
+    """Group `leave_one_out`: elpd, its MCSE and Pareto's k of every example; with labels.
 
     None where draws say nothing of single examples.
     """
@@ -159,7 +159,7 @@ def leave_one_out_table(
 
 
 def add_labels(checksum, labels) -> None:
-    """Add labels, in double precision, to what identifies them."""
+    """Add labels, in double precision, to their identification."""
     checksum.update(np.ascontiguousarray(labels, dtype=np.float64).tobytes())
 
 
@@ -169,7 +169,7 @@ def add_labels(checksum, labels) -> None:
 def left_out_by_example(
     problem: Problem, saddle: SaddlePoint, tuned: LearningProblem
 ) -> tuple[dict[str, dict], str]:
-    """Columns `elpd` and `elpd_by_example` of predictors, and what identifies the labels.
+    """Columns `elpd` and `elpd_by_example` of predictors, and identification of the labels.
 
     ln p(y_i | y_{−i}). At infinite width U_1 depends on no label: leave-one-out is exact. A saddle
     point is moved as its example was not there; one with very many coordinates has no such column.

@@ -1,7 +1,7 @@
 """Distance between theory and samples in one quantity, as far as the draws resolve it.
 
-The samples estimate K numbers μ by x̄, with a Monte Carlo error of covariance Σ; the theory predicts
-t. The size of the difference, Δ² = |μ − t|², is estimated without bias by
+The samples estimate K numbers μ by x̄, with a Monte Carlo error of covariance Σ; the theory
+predicts t. The size of the difference, Δ² = |μ − t|², is estimated without bias by
 
     D² = |x̄ − t|² − tr Σ,
 
@@ -63,8 +63,8 @@ class Noise:
 
     trace            tr Σ
     trace_of_square  tr Σ²
-    degrees          of freedom that Σ is known by, 3 where there are fewer: their law has no
-                     variance, and nothing is said of them
+    degrees          of freedom that Σ is known by, 3 where there are fewer: their distribution has
+                     no variance, and nothing is said of them
     """
 
     rows: Float[np.ndarray, "row element"]
@@ -111,7 +111,7 @@ class SquaredDistance:
         """
         square, of_noise = float(gap @ gap), noise.trace_of_square
         # The noise of x̄ − t itself is along the large eigenvalues of Σ: taken away on average, and
-        # where little is left, the typical eigenvalue stands in its place.
+        # where little is left, the typical eigenvalue replaces it.
         share = float(direction @ direction) / square if square > 0.0 else 1.0
         signal = max(float(np.sum((noise.rows @ direction) ** 2)) - share * of_noise, 0.0)
         typical, spread = of_noise / noise.trace, np.sqrt(2.0 * of_noise)
@@ -157,7 +157,7 @@ class SquaredDistance:
 
     @property
     def bound(self) -> float:
-        """Upper end of the interval, and never less than what such draws can exclude as a rule.
+        """Upper end of the interval, not below the resolution of the draws.
 
         Where noise alone happens to make |x̄ − t|² small, the interval ends too soon, even at 0.
         """
@@ -174,7 +174,7 @@ class SquaredDistance:
 
 
 def statement(row: Mapping[str, Any], short: bool = False) -> str:
-    """What a row of a comparison's table says of a difference; short: for a cell of a table.
+    """A difference as text in a row of a comparison's table; short: for a cell of a table.
 
     Empty where nothing is compared.
     """
@@ -188,10 +188,10 @@ def noun(unit: str) -> str:
 
 
 def size_text(row: Mapping[str, Any], short: bool = False) -> str:
-    """Of a difference its size, or what it is below with 95 % confidence, or why it is not known.
+    """Size of a difference, or its 95 % upper limit, or the reason why neither is known.
 
     Of elements that are further off than noise the largest pull: how many Monte Carlo errors the
-    worst one is off, beside what noise brings it to.
+    worst one is off, with the size that noise gives it.
     """
     state = row["state"]
     if not state or state in UNDECIDED:
@@ -251,7 +251,7 @@ def relative_elements(
 
 
 def element_bound(gap: float, mcse: float, degrees: float | int) -> float:
-    """What the difference of a single element is below with 95 % confidence, in its own unit."""
+    """The 95 % upper limit of the difference of a single element, in its own unit."""
     noise = Noise.of(np.array([[mcse]]), mcse**2, degrees)
     return SquaredDistance.of(np.array([gap]), np.array([gap]), noise).bound
 

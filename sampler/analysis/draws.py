@@ -18,7 +18,7 @@ from sampler.analysis.scores import LabelMoments, with_output
 from sampler.mcmc.collected_draws import LOG_PRIOR, POINTWISE, PREDICTORS
 from sampler.posterior.data import SPECTRUM
 
-# Groups of ArviZ for what is drawn beside the posterior.
+# Groups of ArviZ for draws besides the posterior.
 PREDICTIONS, COORDINATES, VALIDATION = "predictions", "unconstrained_posterior", "validation"
 BARTLETT = "bartlett_"
 # Group of elements that the problem fixes.
@@ -29,7 +29,7 @@ EXCHANGEABLE = "exchangeable_heads"
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws [chain, draw, …] by name, and what is estimated from them.
+    """Draws [chain, draw, …] by name, and their estimates.
 
     tree  the content of `draws.nc`
     """
@@ -42,7 +42,7 @@ class Draws:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What has a posterior mean: order parameters, predictors, a sampled temperature.
+        """Quantities with a posterior mean: order parameters, predictors, a sampled temperature.
 
         Order parameters have none where chains may differ by an exchange of heads.
         """
@@ -143,7 +143,7 @@ class Draws:
 
     @property
     def judged(self) -> dict[str, np.ndarray]:
-        """Draws by name, in double precision; but predictors that follow from what is judged."""
+        """Draws by name, in double precision; except predictors that follow from judged numbers."""
         table = self.group(PREDICTIONS)
         without = PREDICTORS if table is not None and not table.attrs.get("judged", 1) else ()
         return {name: self[name].values for name in self.names if name not in without}

@@ -124,8 +124,8 @@ class Averages:
         The deviations are what the mean changes by without each repetition (jackknife),
         w_r/(1 − w_r) (m_r − m̄), and one more. Where m goes with the evidence, the repetitions that
         would have the largest weight are the rarest, and may be missing. To second order in the
-        cumulants of ln w and m the mean is E[m] + Cov(ln w, m), which the middle of their law
-        tells: how far that is from the weighted mean, `BEYOND` times, is the last row.
+        cumulants of ln w and m the mean is E[m] + Cov(ln w, m), which the middle of their
+        distribution tells: how far that is from the weighted mean, `BEYOND` times, is the last row.
         """
         weights = self.weights
         value = np.tensordot(weights, means, axes=1)
@@ -186,7 +186,8 @@ class Averages:
     def resampled(self, batches: Values, replicates: int = 400) -> Values:
         """Means [replicate, …] of batches that are drawn again, with their weights.
 
-        Behind them the mean of all, and of repetitions the middle of the law of their means.
+        Behind them the mean of all, and of repetitions the middle of the distribution of their
+        means.
         """
         weights, values, count = self.weights, np.asarray(batches), len(batches)
         even = np.full(count, 1 / count)

@@ -3,7 +3,7 @@
 Heads of a layer with the same prior can be exchanged: a mean over draws means something only when
 the heads of every draw have been put into the order in which they are nearest to a reference. That
 is the draw of the likeliest repetition which is nearest to all its others. Of several modes the
-mean is no attention all the same: single draws stand beside it.
+mean is no attention all the same: single draws are shown as well.
 
 Entropies, and distances from the mean over the prior, are those of `sampler.attention.similarity`.
 """
@@ -91,7 +91,7 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
     attention_l_single  [chain, single, shown_example, head_l, key, query_l], single draws
     attention_l_prior   [shown_example, head_l, key, query_l], mean over the prior
     learned_l           [head_l], which heads are learned
-    head_of_place_l     [chain, measured_draw, head_l], the head of the draw that stands there
+    head_of_place_l     [chain, measured_draw, head_l], the head of the draw placed there
     entropy_l           [chain, measured_draw, head_l], nats
     distance_l          [chain, measured_draw, head_l], from the prior mean
     entropy_l_prior, distance_l_prior
@@ -214,7 +214,7 @@ def measured_heads(
     reference: Float[jax.Array, "example head key query"],
     groups: Groups,
 ) -> tuple[dict[str, np.ndarray], Int[np.ndarray, "chain draw place"]]:
-    """Name → numbers of the heads at each place of every draw, and which heads stand there."""
+    """Name → numbers of the heads at each place of every draw, and the heads placed there."""
     entropy, of_prior, of_reference = map(
         np.asarray, _measures(attention, tokens, logits, layer, prior, reference)
     )
@@ -405,9 +405,9 @@ class SampledHeads:
 def matched_rows(
     orders: Sequence[Int[np.ndarray, "chain draw _place"]], rows: int
 ) -> Int[np.ndarray, "chain draw row"]:
-    """The row of U_1 of each draw that stands at each row in matched order.
+    """The row of U_1 of each draw placed at each row in matched order.
 
-    orders  for each layer of weights the head that stands at each place
+    orders  for each layer of weights the head placed at each place
     rows    of U_1, paths with the head of layer 1 slowest, times outputs
     """
     shape = orders[0].shape[:2]

@@ -2,9 +2,9 @@
 
 A run brings the exact posterior of its network, by its samples, and infinite width, another
 network, at its own and at the same temperature. A theory is no rival of the posterior that it
-approximates: the leading order stands in its place only where no samples can be trusted, and its
+approximates: the leading order replaces it only where no samples can be trusted, and its
 name says so. Order, differences and weights are those of `arviz_stats.compare`, with evidence and
-scores on the test set beside them.
+with scores on the test set.
 """
 
 import warnings
@@ -106,7 +106,7 @@ class Model:
 
 
 def models_of(run: RunResults, name: str) -> list[Model]:
-    """The network of a run and that of infinite width, as far as they predict what is left out."""
+    """The network of a run and that of infinite width, if they predict left-out labels."""
     models, elpd = [], run.drawn(ELPD, GROUP)
     if elpd is not None:
         draws, labels = (run.drawn_attribute(key, GROUP) for key in ("draws", "labels"))
@@ -158,7 +158,7 @@ def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> "pandas.DataFra
 
 
 def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
-    """A row for each model, the best first; columns as in ArviZ's `compare`, and scores beside.
+    """A row for each model, the best first; columns as in ArviZ's `compare`, with scores.
 
     Models that do not count are last, without rank, difference and weight.
     """
@@ -216,7 +216,7 @@ def scores_beside(model: Model, best: Model | None) -> dict[str, float | int | N
 
 
 def names_of_runs(directories: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that tell directories apart."""
+    """The shortest ends of paths that distinguish directories."""
     paths = [Path(directory).resolve() for directory in directories]
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]

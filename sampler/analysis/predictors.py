@@ -1,4 +1,4 @@
-"""The axis `predictor`: what predicts, what it is called, and one table of all of them.
+"""The axis `predictor`: predictors, their names, and one table of all of them.
 
 Tables of the theory and of a comparison have an entry for each predictor along one axis; what one
 of them does not predict is NaN.
@@ -36,7 +36,7 @@ Variable = tuple[tuple[str, ...], Any]
 
 
 def predictor_name(predictor: str, tuned_by: str | None = None) -> str:
-    """What a predictor is called in text; a theory of the user's own by its name."""
+    """Name of a predictor in text; a theory of the user's own by its name."""
     if predictor == TUNED and tuned_by in TUNED_NAMES:
         return TUNED_NAMES[tuned_by]
     return NAMES.get(predictor, predictor)

@@ -1,5 +1,5 @@
-"""Every quantity that is compared: one row says what is predicted, what the draws say, and how it
-is shown.
+"""Every quantity that is compared: one row has its prediction, its estimate
+and its format.
 
 `Quantity("accuracy", …)` in `QUANTITIES` is one row of every table, of `comparison.nc` and of
 `comparison.json`. From outside the package another is added by `QUANTITIES.register(name, row)`.
@@ -62,7 +62,7 @@ class Quantity:
                where nothing is said of a difference
     show       NUMBER or WHOLE
     share      whether it is a share, shown in per cent
-    brief      whether the terminal shows it, beside the report
+    brief      whether the terminal shows it, not the report alone
     least      the smallest Monte Carlo error that a difference is compared with
     ahead      the posterior's score minus that of another network on the same examples, with the
                error of their difference, example by example, as columns of a comparison
@@ -81,7 +81,7 @@ class Quantity:
     missing: Mapping[str, str] = field(default_factory=dict)
 
     def prediction(self, of: xr.Dataset, given: TheoryAndDraws) -> Estimate | None:
-        """What one predictor predicts; None where it does not."""
+        """The prediction of one predictor, or None."""
         by_name = isinstance(self.predicted, str)
         value = of.get(self.predicted) if by_name else self.predicted(of, given)
         if value is None or isinstance(value, Estimate):

@@ -140,7 +140,7 @@ class RunResults:
 
     @property
     def reliability(self) -> Verdict:
-        """On the samples: whether they can be trusted, every number beside its limit."""
+        """On the samples: whether they can be trusted, each number with its limit."""
         return trust_verdict(self.diagnostics)
 
     @property
@@ -153,7 +153,7 @@ class RunResults:
     # --- parts of them
 
     def predicted(self, name: str, predictor: str = LEADING) -> np.ndarray | None:
-        """What a predictor of `theory.nc` says; None if it is absent or has no finite entry."""
+        """An array of a predictor in `theory.nc`; None if it is absent or has no finite entry."""
         return predicted(self.theory, name, predictor)
 
     def theory_values(self, name: str) -> np.ndarray | None:
@@ -175,7 +175,7 @@ class RunResults:
     def label_moments(self, predictor: str) -> tuple[np.ndarray, np.ndarray] | None:
         """Mean and variance of the test labels [example, output] by a predictor; None if unknown.
 
-        Those of the samples are of one Gaussian, too, with the posterior's mean and variance.
+        Those of the samples are of one Gaussian with the posterior's mean and variance.
         """
         labels = self.labels_test
         if labels is None or (predictor == SAMPLED and self.comparison is None):
@@ -272,7 +272,7 @@ class RunResults:
     # --- names and settings
 
     def name_of(self, predictor: str) -> str:
-        """What a predictor is called here, the samples with a warning if they are unsound."""
+        """The name of a predictor here, the samples with a warning if they are unsound."""
         tuned_by = None if self.theory is None else self.theory.attrs.get(TUNED_BY)
         failed = predictor == SAMPLED and self.trusted is False
         name = predictor_name(predictor, tuned_by)

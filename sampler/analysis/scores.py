@@ -103,7 +103,7 @@ class LabelMoments:
         temperature: float | xr.DataArray,
         averages: Averages = OF_CHAINS,
     ) -> "LabelMoments":
-        """Return the moments of draws that know their own mean and variance.
+        """Return the moments of draws with mean and variance.
 
         mean, variance  [chain, draw, example, output]; temperature: also [chain, draw]
         """

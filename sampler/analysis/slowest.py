@@ -1,4 +1,4 @@
-"""The slowest numbers of a run: what chain figures show of thousands of draws."""
+"""The slowest numbers of a run: the subject of figures of chains."""
 
 import numpy as np
 import xarray as xr

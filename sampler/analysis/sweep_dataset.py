@@ -43,7 +43,7 @@ OF_THEORY = (
 
 @dataclass(frozen=True)
 class SweptPoint:
-    """A point of a grid and what is stored of it.
+    """A point of a grid and its stored results.
 
     label: `key=value,…`.  settings: the swept keys and their values here.
     """
@@ -89,7 +89,7 @@ def gathered(
 
 
 def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:
-    """Everything of every point over the swept keys; what one lacks is NaN, or an empty text."""
+    """Everything of every point over the swept keys; missing values are NaN, or an empty text."""
     summaries = [summary_of(point.run) for point in points]
     same_paths = len({tuple(point.run.path_names) for point in points} - {()}) == 1
     tables = []
@@ -134,7 +134,7 @@ def coordinate(key: str, values: Sequence[Any]) -> xr.Variable:
 
 
 def point_row(sweep: Path, point: SweptPoint) -> dict[str, Any]:
-    """Where the point is, its width, what its theory says of heads, and the state of its draws."""
+    """Directory of the point, its width, head scores of its theory, and the state of its draws."""
     run, network = point.run, point.recipe.network
     row: dict[str, Any] = {
         "point": point.label,

@@ -142,7 +142,7 @@ class SweepResults:
 
     @cached_property
     def rows(self) -> list[PointSummary]:
-        """The points by width where it is what tells them apart, else in the order of the grid."""
+        """The points by width if only it differs, else in the order of the grid."""
         widths = [point.column("width") for point in self.points]
         distinct = np.isfinite(widths).all() and len({*widths}) == len(widths)
         return [self.points[at] for at in np.argsort(widths)] if distinct else self.points
@@ -194,7 +194,7 @@ class SweepResults:
 
 
 def frame_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
-    """Numbers, states and what quantities are, by (point, quantity, predictor)."""
+    """Numbers, states and attributes of quantities, by (point, quantity, predictor)."""
     grid, within = dataset["point"].dims, ({"quantity"}, {"quantity", AXIS})
     names = [str(name) for name, of in dataset.items() if set(of.dims) - {*grid} in within]
     frame = dataset[["point", *names]].to_dataframe(dim_order=[*grid, "quantity", AXIS])
@@ -227,7 +227,7 @@ def setting_at(axis: xr.DataArray, place: int) -> Any:
         return value.item() if isinstance(value, np.generic) else value
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:  # a word beside lists
+    except tomllib.TOMLDecodeError:  # a word with lists
         return value
 
 

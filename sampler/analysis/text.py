@@ -18,10 +18,10 @@ MOST_PLACES = 8
 
 @dataclass(frozen=True)
 class Number:
-    """A value, with its error where it has one; NaN or None stand for a number that is undefined.
+    """A value, with its error where it has one; NaN or None means a number that is undefined.
 
     An error that is None or 0 is not shown, one that is not finite is unknown. A number with an
-    error by the finite number of examples, too, shows both, the Monte Carlo error first.
+    error by the finite number of examples as well shows both, the Monte Carlo error first.
 
     scale: what it is multiplied by to be shown, 100 for a share in per cent. unit: after it.
     digits: significant ones of a value without an error.
@@ -150,7 +150,7 @@ def together(text: str) -> str:
 
 
 def marked(text: object) -> Markup:
-    """A text as a page shows it: escaped, what stands in backticks as code."""
+    """A text as a page shows it: escaped, backticks as code."""
     return Markup(IN_BACKTICKS.sub(r"<code>\1</code>", str(escape(together(str(text))))))
 
 

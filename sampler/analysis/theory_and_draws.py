@@ -55,7 +55,7 @@ class TheoryAndDraws:
 
     @cached_property
     def draws(self) -> Draws:
-        """What is estimated from the draws."""
+        """Estimates from the draws."""
         return Draws(self.tree)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Theories of the user's own: checked, and put beside the theory of this program.
+"""Theories of the user's own: checked, and joined with the package's theory.
 
 An own theory is a set of predictions under the names that they have in `theory.nc`, any of
 
@@ -36,7 +36,7 @@ PREDICTED = re.compile(
 
 
 def axes_of(draws: "xr.DataTree", theory: "xr.Dataset | None") -> Axes:
-    """Return the arrays, with axes, that an own theory may predict beside these."""
+    """Return the arrays, with axes, that an own theory may predict besides these."""
     tables = [draws[group] for group in ("posterior", "predictions") if group in draws.children]
     tables += [] if theory is None else [theory]
     axes: dict[str, Mapping[str, int]] = {"log_evidence": {}}

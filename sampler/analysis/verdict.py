@@ -1,5 +1,4 @@
-"""Verdicts: on the samples, whether they can be trusted, and on theories, what the samples allow to
-say of them.
+"""Verdicts on the samples (whether they can be trusted) and on theories (the difference resolved).
 
 The quantity of the headline is fixed in advance, whatever the numbers are. Sentences about the
 others follow in an order that is fixed as well. Each holds on its own at its 95 %: of twenty
@@ -152,7 +151,7 @@ def user_verdict(name: str, trusted: bool, rows: Rows) -> Verdict:
 
 
 def verdict_of(compared: Mapping[str, Mapping[str, Row]], width: int | None = None) -> Verdict:
-    """What is said of predictors, predictor → quantity → row: the first quantity decides."""
+    """Verdicts on predictors, predictor → quantity → row: the first quantity decides."""
     first = next(iter(compared.values()))
     decisive, *others = first
     tone = TONES.get(first[decisive]["state"], "neutral")
@@ -195,7 +194,7 @@ def times_width(row: Row, width: int) -> str:
 
 
 def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
-    """Whether the samples can be trusted: numbers beside their limits, all failures, notes."""
+    """Whether the samples can be trusted: numbers with their limits, all failures, notes."""
     if diagnostics is None:
         return Verdict("neutral", "Nothing has been sampled, or the draws were not judged yet.")
     warning, passed = diagnostics.warning, diagnostics.passed

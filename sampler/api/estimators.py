@@ -47,7 +47,7 @@ OF_CHAINS = ("draws", "chains", "warmup", "max_minutes", "space", "algorithm")
 
 
 class FitWarning(ReliabilityWarning, ConvergenceWarning):
-    """A fit whose draws fail their diagnostics; scikit-learn's kind of warning, too."""
+    """A fit whose draws fail their diagnostics; also a warning of scikit-learn's."""
 
 
 class AttentionEstimator(BaseEstimator):
@@ -64,7 +64,7 @@ class AttentionEstimator(BaseEstimator):
     random_state  seed of the chains, or of the starting points of the theory; a RandomState or a
                   Generator, from which one is drawn; None: 0
     draws, chains, warmup, max_minutes, space, algorithm
-                  of the chains, as in `Sampler`; without draws they go on until they are trusted
+                  of the chains, as in `Sampler`; without draws they continue until they are trusted
     progress      show how far the chains are
     """
 
@@ -107,7 +107,7 @@ class AttentionEstimator(BaseEstimator):
 
         Afterwards `draws_` or `theory_` is what `sample` or `solve` returns, and `reliability_` the
         verdict on the draws: a warning says where they cannot be trusted. A fit that fails leaves
-        the estimator as it was. Raises ValueError for what cannot be used.
+        the estimator as it was. Raises ValueError for unusable input.
         """
         fitted = type(self)(**self.get_params(deep=False))
         fitted._fit(X, y)

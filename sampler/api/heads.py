@@ -1,4 +1,4 @@
-"""Heads of a trained model: what removing each costs, and which can go."""
+"""Heads of a trained model: the cost of removing each, and the set that can be removed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def ablate_heads(
     seed: int = 0,
     progress: bool = True,
 ) -> "AblatedHeads":
-    """Remove every head of a trained model, alone, on unseen examples: what is lost without it.
+    """Remove every head of a trained model, alone, with its cost on unseen examples.
 
     model    a PyTorch module; or the task of a network that `train` made, as
              `sampler.OneShot(model=…)`
@@ -59,7 +59,7 @@ def ablate_heads(
              number of heads as well
     batch_size
              examples in a PyTorch module at a time
-    orders   remove heads one after the other, too, in ascending order of Taylor importance and in
+    orders   remove heads cumulatively as well, in ascending order of Taylor importance and in
              so many random orders; 0: not at all
     seed     of the random orders
     progress on stderr, or in one line of a notebook: how far it is, and the time left
@@ -90,7 +90,7 @@ def ablate_heads(
 
 @dataclass(frozen=True)
 class AblatedHeads:
-    """Costs of removing heads, beside their importance; prints as tables.
+    """Costs of removing heads, with their importance; prints as tables.
 
     result  every number along the axis `head`, as `prune` stores it; attributes of the whole model
     """
@@ -98,7 +98,7 @@ class AblatedHeads:
     result: "xr.Dataset"
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """A row for each head, by layer from 1 and number from 0; `<name>_error` beside a number.
+        """A row for each head, by layer from 1 and number from 0; errors as `<name>_error`.
 
         mean_loss, mean_accuracy, zero_loss, zero_accuracy are costs; taylor and magnitude.
         """
@@ -107,7 +107,7 @@ class AblatedHeads:
         return frame_of(self.result)
 
     def plot(self, figure: Literal["heads", "map", "orders"] = "heads") -> "Figure":
-        """Draw the cost of each head beside Taylor importance, or on a map of layers and heads; or
+        """Draw the cost of each head against Taylor importance, or on a map of layers and heads; or
         accuracy while heads are removed."""
         from sampler.heads import figures
         from sampler.presentation.style import figure_style
@@ -273,7 +273,7 @@ class RemovableHeads:
         )
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """A row for each number of heads removed; `<name>_error` beside a number."""
+        """A row for each number of heads removed; errors as `<name>_error`."""
         from sampler.heads.cost_tables import removable_frame
 
         return removable_frame(self.result)

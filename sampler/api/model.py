@@ -72,9 +72,9 @@ def sample(
 
     recipe    a `Recipe`, or the path of a TOML file
     out       a directory that keeps the draws, as `attention-posterior sample` does: called again,
-              an interrupted sampling goes on where it was; None: nothing is stored
+              an interrupted sampling continues; None: nothing is stored
     progress  show on stderr, or in one line of a notebook, how far it is
-    settings  of the section `sampler`, in the place of the recipe's: see `Sampler`
+    settings  of the section `sampler`, instead of the recipe's: see `Sampler`
 
     The groups are those of `draws.nc`. A `ReliabilityWarning` says where diagnostics fail.
     """
@@ -98,7 +98,7 @@ def drawn(recipe: Recipe, progress: bool) -> "xr.DataTree":
 
 
 def stored_draws(recipe: Recipe, out: str | PathLike[str], progress: bool) -> "xr.DataTree":
-    """Draw into a directory, or go on there, and read what it keeps."""
+    """Draw into a directory, or continue there, and read what it keeps."""
     from sampler.jobs.run import start_run
     from sampler.storage.result_files import read_draws
 

@@ -59,7 +59,7 @@ def log_density(recipe: Recipe, space: str) -> "FlatDensity":
 
 
 def in_space(recipe: Recipe, space: str) -> Recipe:
-    """The recipe, without what it says of theory and sampling, in this space.
+    """The recipe in this space, without settings of theory and sampling.
 
     Raises InputError where it samples a space with priors of its own, and not this one.
     """
@@ -94,7 +94,7 @@ def weighted_draws(
 
 
 def sampled_attention(draws: "xr.DataTree | Run | str | PathLike[str]") -> "SampledHeads":
-    """Return what learned heads attend to: numbers with their errors, matrices, U₁, predictor.
+    """Return the attention of learned heads: numbers with their errors, matrices, U₁, predictor.
 
     draws  what `sample` returns, a run, or its directory
 

@@ -54,7 +54,7 @@ KNOWN: dict[tuple, SharedData] = {}
 
 
 def data_of(recipe: Recipe) -> SharedData:
-    """The data of a recipe, which are made once; a warning says what is doubtful about them.
+    """The data of a recipe, which are made once; with a warning for suspicious data.
 
     Raises InputError where they cannot be used.
     """
@@ -86,7 +86,7 @@ def states_of_files(recipe: Recipe) -> Iterator[tuple]:
 
 
 def warn_of(concerns: Iterable[str], category: type[Warning] = DataWarning) -> None:
-    """Warn of what is doubtful about data or results, at the line that called this package."""
+    """Warn of suspicious data or results, at the line that called this package."""
     caller, level, frame = 1, 1, sys._getframe()
     while frame is not None:  # frames of other packages may stand between those of this one
         level += 1
@@ -98,7 +98,7 @@ def warn_of(concerns: Iterable[str], category: type[Warning] = DataWarning) -> N
 
 
 def doubts_of_theory(theory: "xr.Dataset | None") -> list[str]:
-    """Say that a saddle point did not converge."""
+    """Warn that a saddle point did not converge."""
     from sampler.analysis.verdict import saddle_point_converged
 
     failed = saddle_point_converged(theory) is False
@@ -106,7 +106,7 @@ def doubts_of_theory(theory: "xr.Dataset | None") -> list[str]:
 
 
 def judged(draws: "xr.DataTree", category: type[Warning] = ReliabilityWarning) -> "Verdict":
-    """The verdict on draws; a warning says where diagnostics fail, and why."""
+    """The verdict on draws; with a warning where diagnostics fail."""
     from sampler.analysis.verdict import trust_verdict
     from sampler.jobs.stages import diagnose_stage
 

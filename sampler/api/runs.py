@@ -108,12 +108,12 @@ class Run(Stored):
 
     @property
     def verdict(self) -> "Verdict":
-        """On the theory: what the samples allow to say of it."""
+        """On the theory: verdict from the samples."""
         return self._results.verdict
 
     @property
     def reliability(self) -> "Verdict":
-        """On the samples: whether they can be trusted, every number beside its limit."""
+        """On the samples: whether they can be trusted, each number with its limit."""
         return self._results.reliability
 
     @property
@@ -238,8 +238,8 @@ def run(
     figures   draw the figures; `report()` of the result does so later
     progress  print on stdout and stderr what is done
 
-    Called again, an interrupted run goes on where it was, and a finished one is opened. Arrays of a
-    task in memory are kept in the directory. Raises InputError for what cannot be used. A
+    Called again, an interrupted run continues, and a finished one is opened. Arrays of a
+    task in memory are kept in the directory. Raises InputError for unusable input. A
     `ReliabilityWarning` says where diagnostics fail, or a saddle point did not converge.
     """
     from sampler.jobs.run import start_run
@@ -277,7 +277,7 @@ def sweep(
     progress   print on stdout and stderr what is done
 
     A point that fails stops no other one; called again, points that are finished are left as they
-    are. Raises InputError for what cannot be used. A `ReliabilityWarning` names the points whose
+    are. Raises InputError for unusable input. A `ReliabilityWarning` names the points whose
     diagnostics fail or whose saddle point did not converge.
     """
     from sampler.jobs.sweep import start_sweep
@@ -305,7 +305,7 @@ def check(recipe: RecipeOrPath) -> str:
 
     recipe  a `Recipe`, or the path of a TOML file, of a run or of a training
 
-    Raises InputError for what cannot be used.
+    Raises InputError for unusable input.
     """
     from sampler.jobs.check import check_recipe
 

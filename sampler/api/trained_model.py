@@ -33,7 +33,7 @@ def labelled_models(
 
     settings  those of `TorchHeads`
 
-    Raises InputError for what cannot be used.
+    Raises InputError for unusable input.
     """
     from sampler.heads.importance import LabelledModel
     from sampler.torch_models.recording import chosen_heads

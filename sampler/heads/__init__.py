@@ -1,4 +1,4 @@
-"""Heads of a trained model: what removing them costs, and which can go.
+"""Heads of a trained model: the cost of removing them, and the set that can be removed.
 
 path_sum     trained network and theory as sums over paths, without some of their heads
 torch_heads  heads of PyTorch models, with a gate on each

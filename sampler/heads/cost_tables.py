@@ -55,7 +55,7 @@ def described(found: xr.Dataset) -> xr.Dataset:
 
 
 def frame_of(found: xr.Dataset) -> pandas.DataFrame:
-    """A row for each head, by layer from 1 and number from 0; `<name>_error` beside a number."""
+    """A row for each head, by layer from 1 and number from 0; errors as `<name>_error`."""
     names = [name for key in COLUMNS for name in (key, f"{key}_error") if name in found]
     frame = found[names].to_dataframe().set_index(["layer", "number"])
     return frame.rename_axis(["layer", "head"])[names]
@@ -110,7 +110,7 @@ def spread_of(shares: Float[np.ndarray, "order removed"]) -> Float[np.ndarray, "
 
 
 def tables_of(found: xr.Dataset) -> dict[str, Table]:
-    """All tables, by what of `AblatedHeads` has all numbers of them."""
+    """All tables, by the attribute of `AblatedHeads` with their numbers."""
     tables = {"to_dataframe()": heads_table(found)}
     return tables | ({"result": orders_table(found)} if "accuracy_in_order" in found else {})
 
@@ -173,7 +173,7 @@ def layers_text(heads: Mapping[int, Sequence[int]]) -> str:
 
 
 def removable_text(found: xr.Dataset) -> str:
-    """The heads that can go, how firmly they are chosen, and what they cost on unseen examples."""
+    """The heads that can go, how stable the choice is, and their cost on unseen examples."""
     known, order = found.attrs, order_of(found)
     heads = by_layer(order[: known["count"]])
     measure = known["measure"]
@@ -202,7 +202,7 @@ def removable_text(found: xr.Dataset) -> str:
 
 
 def doubt_of_model(found: xr.Dataset) -> list[str]:
-    """A sentence where a model tells classes no better than by naming the most frequent one."""
+    """A sentence where a model is no better than the most frequent class."""
     share, frequent = found.attrs.get("whole_accuracy"), found.attrs["most_frequent_class"]
     if share is None or share > frequent + 2.0 * binomial_error(share, found.attrs["examples"]):
         return []
@@ -213,7 +213,7 @@ def doubt_of_model(found: xr.Dataset) -> list[str]:
 
 
 def removable_frame(found: xr.Dataset) -> pandas.DataFrame:
-    """A row for each number of heads removed, with the last of them; `<name>_error` beside it."""
+    """A row for each number of heads removed, with the last of them; errors as `<name>_error`."""
     names = [name for name in found if not str(name).endswith("_error")]
     both = [column for name in names for column in (name, f"{name}_error")]
     frame = found[both].to_dataframe()[both]

@@ -1,4 +1,4 @@
-"""What removing heads costs: sets of them, each measured on the same labelled examples.
+"""Costs of removing sets of heads, measured on the same labelled examples.
 
 `costs` measures given sets. They are single heads in `ablation`, and more and more heads in
 `removed_in_order` and `largest_set`, which takes the largest within a limit. All results are
@@ -91,7 +91,7 @@ def costs(
     show: Show = silent,
     stoppable: bool = False,
 ) -> xr.Dataset:
-    """What removing each set of heads costs [set]: `mean_loss`, `zero_accuracy` … with errors.
+    """Cost of removing each set of heads [set]: `mean_loss`, `zero_accuracy` … with errors.
 
     A removed head sends its mean over examples, or zero. Loss is gained, accuracy is lost.
     """
@@ -114,7 +114,7 @@ def ablation(
     show: Show = silent,
     stoppable: bool = False,
 ) -> xr.Dataset:
-    """What removing each head costs on test examples, and its importance on others [head]."""
+    """Cost of removing each head on test examples, and its importance on others [head]."""
     alone = [[head] for head in heads]
     found = costs(test, alone, show=show, stoppable=stoppable).rename(set="head")
     if validation is not test:
@@ -209,7 +209,7 @@ def largest_set(
     emptied  whether a layer may lose all of its heads
 
     `validation_loss` … are of the examples that choose, `test_loss` … of others. The attribute
-    `count` is how many go, `low` and `high` 95 % of counts if validation examples are drawn anew,
+    `count` is how many go, `low` and `high` 95 % of counts if validation examples are resampled,
     the order kept.
     """
     numbers = importance(validation, heads)
@@ -233,7 +233,7 @@ def largest_set(
 
 
 def share_of_most_frequent(labels: Num[np.ndarray, "example output"]) -> float:
-    """What always naming the most frequent class has right; NaN where labels are no classes."""
+    """Accuracy of the most frequent class; NaN where labels are no classes."""
     if not labels_are_classes(labels):
         return np.nan
     positive = (labels > 0.5).mean(axis=0)

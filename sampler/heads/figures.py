@@ -1,4 +1,4 @@
-"""Removed heads as figures: costs beside a number, maps of layers and heads, orders of removal."""
+"""Removed heads as figures: costs against a number, maps of layers and heads, orders of removal."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def setting(found: xr.Dataset) -> str:
 
 
 def shown_cost(found: xr.Dataset, measure: Measure) -> tuple[str, float]:
-    """What a cost is called with its unit, and by what it is multiplied."""
+    """Name, unit and factor of a cost."""
     if measure == "accuracy":
         return "accuracy lost (points)", 100.0
     return f"loss gained ({UNITS[found.attrs['loss']]})", 1.0
@@ -49,7 +49,7 @@ def draw_heads(
     replacement: Replacement = "mean",
     measure: Measure = "loss",
 ) -> Figure | None:
-    """Draw a number of every head beside what is lost without it, the lowest number on top.
+    """Draw a number of every head against the loss without it, the lowest number on top.
 
     Magnitude takes the place of Taylor importance where gradients are unknown, loss that of
     accuracy where labels are no classes. None where heads have no such number.
@@ -201,7 +201,7 @@ def draw_head_importance(run: RunResults) -> Figure | None:
 
 
 def draw_head_scores(found: xr.Dataset) -> Figure | None:
-    """Draw the score of every head of the theory beside what the model loses without it."""
+    """Draw the score of every head of the theory against the model's loss without it."""
     return draw_heads(found, "head_score", "zero", "accuracy")
 
 

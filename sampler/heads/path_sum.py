@@ -38,7 +38,7 @@ def by_layer(heads: Iterable[Head]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class PathSum:
-    """What every path of a trained network brings to the outputs on some examples.
+    """Contribution of every path of a trained network to the outputs of some examples.
 
     heads       H_1 … H_L
     brought     m_π(x), paths in flat order
@@ -71,7 +71,7 @@ class PathSum:
         return self.brought.shape[2]
 
     def without(self, removed: Sequence[Head], replacement: Replacement = "zero") -> Outputs:
-        """f(x) without some heads; all other paths keep what they learned beside them."""
+        """f(x) without some heads; all other paths keep their weights."""
         paths = AttentionPaths(self.heads)
         kept = mean_without(self.brought, paths, removed)
         if replacement == "zero":

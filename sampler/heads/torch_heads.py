@@ -1,4 +1,4 @@
-"""Heads of a PyTorch model, each with a gate on what it hands to the projection of its layer.
+"""Heads of a PyTorch model, each with a gate before the projection of its layer.
 
 The projection joins the heads of a layer, side by side on its last axis; it is known by its name.
 `torch.nn.MultiheadAttention` uses the weights of its projection without calling it: there the
@@ -76,7 +76,7 @@ class HeadProjection:
         return np.linalg.norm(weight.reshape(self.heads, -1), axis=1)
 
     def zero(self, model: Any, heads: Sequence[int]) -> None:
-        """Zero what comes from these heads, in place."""
+        """Zero the outputs of these heads, in place."""
         with torch_module().no_grad():
             weight = self.weight(model)
             size = len(weight) // self.heads
@@ -147,7 +147,7 @@ class TorchHeads:
             return self._over_batches(lambda batch: self._run(batch, change if removed else None))
 
     def slopes(self, along: np.ndarray) -> np.ndarray:
-        """Σ_c a_c(x) ∂f_c(x)/∂g_h [example, head] of gates g_h that multiply what heads send.
+        """Σ_c a_c(x) ∂f_c(x)/∂g_h [example, head] of gates g_h that multiply the outputs of heads.
 
         NaN where the model gives no gradients.
         """
@@ -272,7 +272,7 @@ def find_projections(heads: TorchHeads, batch: Batch) -> tuple[HeadProjection, .
 
 
 def projection_of(model: Any, name: str, projection: Projection | None) -> HeadProjection:
-    """The projection of this name, with the number of heads in what it is given.
+    """The projection of this name, with the number of heads in its input.
 
     It is as stated, or an attribute of the module or of one around it, or of its configuration.
     """
@@ -320,7 +320,7 @@ def changed(
     runs: list[str] = []
 
     def change_joined(name: str, joined: Any, real: Any) -> Any:
-        """What a projection is given, its heads changed."""
+        """Input of a projection, its heads changed."""
         layer = len(runs)
         runs.append(name)
         if runs != names[: layer + 1]:
@@ -364,7 +364,7 @@ def changing(
 def before_projection(
     change: Callable[[Any, Any], Any], forward: Callable, joined: Any, *more: Any, **named: Any
 ) -> Any:
-    """What a projection returns for other heads."""
+    """Output of a projection for changed heads."""
     return forward(change(joined, None), *more, **named)
 
 
@@ -375,7 +375,7 @@ def behind_heads(
     *positional: Any,
     **named: Any,
 ) -> tuple[Any, Any]:
-    """What `torch.nn.MultiheadAttention` returns with its heads changed before its projection."""
+    """Output of `torch.nn.MultiheadAttention` with heads changed before its projection."""
     torch, projection = torch_module(), module.out_proj
     like = {"device": projection.weight.device, "dtype": projection.weight.dtype}
     size = module.embed_dim

@@ -1,4 +1,4 @@
-"""The text of `check`: sizes, settings in force, what is sampled how, and memory."""
+"""The text of `check`: sizes, settings in force, space, algorithm and memory."""
 
 from textwrap import indent
 
@@ -36,7 +36,7 @@ def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
 
 
 def sizes_in_words(task: Task, plan: Plan) -> Rows:
-    """Sizes of the data and of the network, and what there is no theory of."""
+    """Sizes of the data and of the network, and parts without a theory."""
     sizes, network, recipe = plan.sizes, plan.sizes.architecture, plan.recipe
     infinite, given = recipe.network.is_infinite, task.train.tokens is None
     tokens = " and ".join(map(str, sorted({split.tokens for split in task.splits} - {None})))
@@ -71,7 +71,7 @@ def sizes_in_words(task: Task, plan: Plan) -> Rows:
 
 
 def missing_theory(plan: Plan) -> Rows:
-    """What of the theory there is not."""
+    """Parts of the theory that are missing."""
     recipe, network = plan.recipe, plan.sizes.architecture
     if recipe.has_value_theories:
         return [("theory", "infinite width alone")]
@@ -95,7 +95,7 @@ def method_in_words(plan: Plan) -> Rows:
 
 
 def point_in_words(plan: Plan) -> tuple[str, str]:
-    """Weights of a point of a sweep, and what is done there."""
+    """Weights and steps of a point of a sweep."""
     what = "theory and sampling" if plan.is_solved else "sampling"
     if plan.asked.sampler.points == "selected":
         what = "theory, and sampling if its temperature is chosen"
@@ -104,7 +104,7 @@ def point_in_words(plan: Plan) -> tuple[str, str]:
 
 
 def memory_in_words(arrays: tuple[Part, ...]) -> Rows:
-    """What the largest arrays take, and the process at its peak; too much would be refused."""
+    """Memory of the largest arrays, and of the process at its peak; too much is refused."""
     largest = sorted(arrays, key=Part.held, reverse=True)[:MOST_ARRAYS]
     rows = [(part.name, byte_text(part.held())) for part in largest]
     peak, available = byte_text(peak_bytes(arrays)), byte_text(available_bytes())

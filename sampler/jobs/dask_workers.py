@@ -1,7 +1,7 @@
 """Points of a sweep done by the workers of a Dask cluster: a task for each point.
 
 Every worker sees the directory of the sweep under the same path. The point of a worker that is lost
-goes to another one, which takes it up where its directory says it stands.
+goes to another one, which takes it up from the checkpoint in its directory.
 """
 
 import secrets

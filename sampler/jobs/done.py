@@ -1,4 +1,4 @@
-"""What is done of a plan already: its files say of what they were made, and what they are worth."""
+"""Finished stages of a plan, by the fingerprints and verdicts in its files."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def finished_code(plan: Plan, manifest: Manifest) -> ExitCode | None:
 
 
 def worth(plan: Plan) -> ExitCode:
-    """What the files of a plan are worth, when they are all there."""
+    """Verdicts in the files of a plan, if all exist."""
     return max([code_of(plan.directory, stage) for stage in plan.stages], default=ExitCode.OK)
 
 
@@ -46,7 +46,7 @@ def is_done(plan: Plan, stage: str) -> bool:
 
 
 def code_of(directory: Path, stage: str) -> ExitCode:
-    """What the file of a stage is worth: whether the theory converged, and the verdict on draws."""
+    """Verdict in the file of a stage: whether the theory converged, and the verdict on draws."""
     if stage == "solve":
         converged = read_attributes(directory / THEORY_FILE)["converged"]
         return ExitCode.OK if converged else ExitCode.NOT_CONVERGED
@@ -70,14 +70,14 @@ def theory_stamp(plan: Plan) -> str:
 
 
 def draws_stamp(plan: Plan, made: int) -> str:
-    """The attribute of `draws.nc`: how many draws were asked for, too, and how many were made."""
+    """The attribute of `draws.nc`: how many draws were asked for and how many were made."""
     limits = {key: getattr(plan.asked.sampler, key) for key in LIMITS}
     numbers = numbers_of(plan.asked) | limits
     return json.dumps(stamp(plan.fingerprint, numbers=numbers, made=made))
 
 
 def comparison_stamp(draws: Mapping[str, Any], with_theory: bool) -> str:
-    """The attribute of `comparison.nc`, by the attributes of the draws: also, compared with what.
+    """The attribute of `comparison.nc`, by the attributes of the draws: with the theories compared.
 
     with_theory  whether there was a theory
     """
@@ -92,7 +92,7 @@ def compares(plan: Plan, stamped: Mapping[str, Any]) -> bool:
 
 
 def numbers_of(recipe: Recipe) -> dict[str, Any]:
-    """The settings that say how many draws there are, as JSON."""
+    """The settings of the number of draws, as JSON."""
     settings = recipe.sampler.model_dump(mode="json")
     return {key: settings[key] for key in (name.split(".")[1] for name in NUMBERS_OF_DRAWS)}
 

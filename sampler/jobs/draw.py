@@ -1,4 +1,4 @@
-"""Draws from the posterior, by whatever algorithm, and what is stored beside them."""
+"""Draws from the posterior, by whatever algorithm, and the results stored with them."""
 
 import time
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def draw_posterior(
 ) -> xr.DataTree:
     """Draw from the posterior in the space, by the algorithm and in the precision that are named.
 
-    Draws go on from the checkpoint that the keeper finds, if there is one; `show` says whether
+    Draws continue from the checkpoint that the keeper finds, if there is one; `show` says whether
     progress is shown.
     """
     keeper = DrawKeeper() if keeper is None else keeper
@@ -104,7 +104,7 @@ def collect_draws(
     keeper: DrawKeeper,
     show: bool,
 ) -> str:
-    """Collect all draws, from where the keeper says → why no more were made."""
+    """Collect all draws, from the keeper's checkpoint → the reason to stop."""
     rule, chains = None, chain_settings(settings)
     if settings.until == "trusted":
         judged = partial(is_judged, exchangeable=has_exchangeable_heads(problem))
@@ -167,7 +167,7 @@ def found_beside(
     collected: DrawCollector,
     show: bool,
 ) -> dict[str, Any]:
-    """What is known beside the draws: of the density, and the evidence."""
+    """Results besides the draws: of the density, and the evidence."""
     found, evidence = {}, algorithm.evidence(collected.statistics)
     if np.min(collected.statistics.get("step_size", np.inf)) < SMALLEST_STEP:
         found = roughness_attributes(space, settings.seed)
@@ -208,7 +208,7 @@ class PrecisionCheck:
             raise InputError("sampler.precision", SINGLE, f'{remedy}float64"')
 
 
-# --- what is stored beside the draws
+# --- results stored with the draws
 
 
 def mode_attributes(space: Space) -> dict[str, Any]:
@@ -264,7 +264,7 @@ PRIOR_DRAWS, PRIOR_BYTES = 1000, 8 * 2**20
 
 
 def draws_without_data(problem: AnyProblem, settings: Sampler) -> dict[str, np.ndarray]:
-    """Draws from the prior of what is sampled, and of the training labels."""
+    """Prior draws of the sampled variables and of the training labels."""
     training = problem.training_examples
     numbers = 1 if training is None else training[1].size
     count = int(np.clip(PRIOR_BYTES // (4 * numbers), 1, PRIOR_DRAWS))
@@ -279,7 +279,7 @@ def evidence_of_chains(
     collected: DrawCollector,
     show: bool,
 ) -> Evidence | None:
-    """ln p(y) beside chains; none of a few draws, where a limit of minutes ended them."""
+    """ln p(y) for chains; none of a few draws, where a limit of minutes ended them."""
     if collected.draws_made < BRIDGED_DRAWS:
         needed = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
         print_and_log(f"{needed}; there are {collected.draws_made}", show)

@@ -51,7 +51,7 @@ class Interruption:
         self._signal = signal.Signals(number)
 
     def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:
-        """Raise RequeueError if there was a signal, after `save` has saved what `where` names."""
+        """Raise RequeueError if there was a signal, after `save` has saved to `where`."""
         if self.received is not None:
             save()
             raise RequeueError(f"{self.received.name} received: {where} is saved")

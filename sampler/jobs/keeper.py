@@ -1,4 +1,4 @@
-"""Draws kept in checkpoints while they are made: what goes on, and all draws so far."""
+"""Draws kept in checkpoints while they are made: the state of chains, and all draws so far."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.archives import joined
 from sampler.storage.checkpoints import Checkpoints
 
-# Arrays of a checkpoint: what an algorithm goes on from, and what a collector has gathered.
+# Arrays of a checkpoint: what an algorithm continues from, and what a collector has gathered.
 STATE, GATHERED = "state", "gathered"
 
 
@@ -28,7 +28,7 @@ class DrawKeeper:
     _unsaved: Chunk | None = None
 
     def go_on(self, collected: DrawCollector, rule: StoppingRule | None = None) -> Snapshot | None:
-        """Fill the collector from the newest checkpoint → what goes on; None: draws begin.
+        """Fill the collector from the newest checkpoint → the state of chains; None: draws begin.
 
         `rule` gets back its checks. Raises InputError, naming what differs, for another run.
         """

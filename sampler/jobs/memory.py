@@ -1,4 +1,4 @@
-"""Memory that a run needs, counted from its sizes before anything is built, and what there is.
+"""Memory that a run needs, counted from its sizes before anything is built, and available memory.
 
 Arrays are counted to leading order. Free of JAX: recipes in these functions have space and
 algorithm named.
@@ -36,7 +36,7 @@ STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
 
 @dataclass(frozen=True)
 class Part:
-    """Arrays that grow with what the recipe asks for.
+    """Arrays that grow with settings of the recipe.
 
     copies  how many of them there are at the same time
     remedy  what makes them smaller
@@ -171,7 +171,7 @@ def peak_bytes(parts: Iterable[Part]) -> float:
 
 
 def parts_before_data(task: TaskSettings) -> list[Part]:
-    """What the data take at least, by the numbers of a recipe, before they are made."""
+    """Least memory of the data, by the numbers of a recipe, before they are made."""
     return [Part("data", FLOAT * task.least_numbers, "use fewer examples, tokens or features")]
 
 

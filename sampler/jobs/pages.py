@@ -58,6 +58,6 @@ def write_page(
 
 
 def raise_first(failed: Mapping[str, Exception]) -> None:
-    """Raise what the first of some figures failed with, when all others are drawn."""
+    """Raise the error of the first figure that failed, after all others are drawn."""
     for problem in failed.values():
         raise problem

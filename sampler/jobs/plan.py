@@ -55,7 +55,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command does with a recipe: with one network, or with the points of a sweep.
+    """The plan of a command with a recipe: of one network, or of the points of a sweep.
 
     command    "run", "solve" or "sample"
     asked      the recipe as it was given, which its directory keeps
@@ -131,7 +131,7 @@ def make_plan(
     """Make the data of a recipe and plan a command, "run", "solve" or "sample".
 
     A directory that holds such a run already says which space and algorithm are used. Every point
-    of a sweep is planned as if it were alone. Raises InputError for what cannot be done.
+    of a sweep is planned as if it were alone. Raises InputError for an impossible command.
     """
     grid = recipe.points()
     refuse_command(command, recipe, grid)
@@ -165,7 +165,7 @@ def make_plan(
 
 @dataclass(frozen=True)
 class SharedData:
-    """Data of one or several recipes, and what follows from them, made once.
+    """Data of one or several recipes, and derived arrays, made once.
 
     key   what decides which data they are
     made  the data with the heads of a network, their leading eigenvalue, and the rows that stand
@@ -200,7 +200,7 @@ class SharedData:
         return build_problem(recipe, task, rows)
 
     def once(self, name: str, recipe: Recipe, make: Callable[[], Any]) -> Any:
-        """What was made before for a network with the same heads, or is made now."""
+        """Data of a network with the same heads, made now if new."""
         network, teacher = recipe.network, None
         if recipe.task.labels == "teacher":  # which is the network itself
             teacher = recipe.model_dump_json(include={"network", "posterior"})
@@ -220,7 +220,7 @@ def points_by_data(grid: Sequence[tuple[str, Recipe]]) -> list[list[tuple[str, R
 
 
 def data_key(recipe: Recipe) -> str:
-    """What decides which data `make_data` makes."""
+    """The settings that determine the data of `make_data`."""
     return recipe.model_dump_json(include={"task", "attention"})
 
 
@@ -233,7 +233,7 @@ def plan_with_data(
 ) -> Plan:
     """Plan one run with its data, and refuse what exceeds the memory.
 
-    more  arrays that are held beside those of the command
+    more  arrays held in addition to those of the command
     """
     method, filled, sampled, task = None, recipe, command != "solve", data.fitted(recipe)
     eigenvalue = data.eigenvalue(recipe, task) if sampled else None
@@ -256,7 +256,7 @@ def plan_with_data(
 
 
 def refuse_command(command: str, recipe: Recipe, grid: Sequence[tuple[str, Recipe]]) -> None:
-    """Raise InputError where a command leaves nothing to be done, or cannot choose what."""
+    """Raise InputError where a command has nothing to do, or no way to choose."""
     if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
         remedy = "use `run`: theory chooses what is sampled"
         raise InputError("sampler.points", "selected", remedy)

@@ -61,7 +61,7 @@ class Progress:
                 self._bars.stop()
 
     def wait(self, text: str) -> None:
-        """Say what is done where nothing can be counted, until the next stage moves."""
+        """Show the step where nothing can be counted, until the next stage begins."""
         self._end_waiting()
         self._waiting = self._bar(text, None)
         self._write(text)
@@ -78,7 +78,7 @@ class Progress:
         """Move the bar of a stage; elsewhere, write a line where it is time for one.
 
         total  steps of the stage; None where nobody knows
-        ahead  steps that are still to come, of stages that follow, too; else those of this stage
+        ahead  steps that are still to come, including later stages; else those of this stage
         ended  whether no more steps are made
         """
         self._end_waiting()
@@ -134,14 +134,14 @@ def line_in_notebook() -> Callable[[str], None] | None:
 
 @contextmanager
 def busy(text: str) -> Iterator[None]:
-    """Say what is done inside, where nothing can be counted."""
+    """Show the step inside, where nothing can be counted."""
     with Progress() as progress:
         progress.wait(text)
         yield
 
 
 class SamplingProgress:
-    """Shows every chunk of draws: the time left until the last, and what is said of them.
+    """Shows every chunk of draws: the time left until the last, and their diagnostics.
 
     steps  of the draws that follow warm-up, those that thinning leaves out included
     """

@@ -1,4 +1,4 @@
-"""The command `prune`: what the heads of a trained network cost, from a solved directory."""
+"""The command `prune`: costs of the heads of a trained network, from a solved directory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

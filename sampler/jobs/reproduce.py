@@ -32,7 +32,7 @@ Arrays = Mapping[str, Sequence[np.ndarray | None]]
 
 @dataclass(frozen=True)
 class Agreement:
-    """The stored theory, or the stored draws, beside their reproduction.
+    """The stored theory or draws and their reproduction.
 
     array       where the difference is largest; None where every array has the same bits
     difference  relative to the largest entry of the array (theory), or of posterior means in units

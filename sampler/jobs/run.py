@@ -34,7 +34,7 @@ from sampler.storage.run_directory import RunDirectory, opened_directory, refuse
 
 
 def start_run(plan: Plan, interruption: Interruption, extended: bool = False) -> ExitCode:
-    """Do what is left of a planned run; draws that a limit ended go on where it is raised.
+    """Finish a planned run; draws that a limit ended continue where it is raised.
 
     extended  draws are appended to a finished run
 
@@ -46,7 +46,7 @@ def start_run(plan: Plan, interruption: Interruption, extended: bool = False) ->
             how = f"`{plan.command}` was finished before, with exit code {int(code)}"
             print_line(f"{plan.directory}: {how}\nresults: {plan.directory}")
             return code
-        # Chains go on upon as many devices as where they began.
+        # Chains are resumed on as many devices as where they began.
         recorded = directory.manifest.devices
         prepare_devices(recorded or DEVICES)
         begin(plan, directory)

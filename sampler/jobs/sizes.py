@@ -24,11 +24,12 @@ MOST_EXAMPLES = 400
 class Sizes:
     """Sizes of a network with its data, from which the cost of sampling is predicted.
 
-    examples     P, training examples, or the rows that stand for them
+    examples     P, training examples, or the rows that represent them
     observed     examples whose predictor is read off every draw
     stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where it is not known
     logits       logit weights that are sampled
-    added        weights of a network outside the theory beside those of its architecture and logits
+    added        weights of a network outside the theory besides those of its architecture and
+                 logits
     """
 
     architecture: Architecture

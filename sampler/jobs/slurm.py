@@ -1,7 +1,7 @@
 """A Slurm job array for the points of a sweep: a task for each, or for several of very many.
 
 A task is queued again when its command leaves with exit code 75, "everything is saved", and then
-goes on where the directory of its point says it stands.
+continues from the checkpoint of its point.
 """
 
 import re
@@ -77,7 +77,7 @@ exit "$code"
 
 
 def write_slurm_array(plan: Plan, options: Sequence[str]) -> None:
-    """Store the recipe and the batch script of a sweep, and print what to do with them.
+    """Store the recipe and the batch script of a sweep, and print how to submit them.
 
     options  KEY=VALUE of sbatch, KEY alone for a switch; they replace the defaults
 
@@ -133,7 +133,7 @@ def batch_script(
 
 
 def most_tasks() -> int:
-    """How many tasks an array may have on this cluster; Slurm's default where it does not say."""
+    """How many tasks an array may have on this cluster; Slurm's default if unknown."""
     words = ["scontrol", "show", "config"]
     try:
         shown = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS_TO_ANSWER)

@@ -65,7 +65,7 @@ MOST_ROWS_CHEAP = 8
 
 
 def run_stages(plan: Plan, directory: RunDirectory, interruption: Interruption) -> ExitCode:
-    """Do what is left of a run in its directory, and say what its results are worth.
+    """Finish a run in its directory, and return its verdicts.
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
@@ -112,7 +112,7 @@ def draws_of(
     problem: Callable[[], AnyProblem],
     interruption: Interruption,
 ) -> xr.DataTree:
-    """The draws of a run: stored, or drawn now from where its checkpoints stand."""
+    """The draws of a run: stored, or drawn now from its checkpoint."""
     checkpoints = Checkpoints(plan.directory / CHECKPOINT_FOLDER, plan.fingerprint)
     settings = plan.recipe.sampler
     if is_done(plan, "sample"):
@@ -247,7 +247,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 
 
 def reasons_of_density(tree: xr.DataTree) -> tuple[str, ...]:
-    """Reasons not to trust draws in what was found out about the density beside them."""
+    """Reasons not to trust draws in what was found out about the density."""
     attributes, reasons = tree["sample_stats"].attrs, []
     if lost := int(attributes.get("log_evidence_lost", 0)):
         reasons.append(lost_points_text(lost, "draws of the proposal of its evidence"))

@@ -43,7 +43,7 @@ def compare_stored(directory: Path) -> ExitCode:
 
 
 def compare_runs(directories: Sequence[Path]) -> None:
-    """Print the table of the models of several runs and draw it, or say why they do not compare.
+    """Print the table of the models of several runs and draw it, or why they do not compare.
 
     The figure goes into the figures of the first run.
     """

@@ -114,7 +114,7 @@ def chosen_engine(
 def here(
     plan: Plan, interruption: Interruption, assignment: Assignment
 ) -> Iterator[tuple[int, PointOutcome]]:
-    """Do points in this process, and show what they print."""
+    """Do points in this process, and show their output."""
     plans = PointPlans(plan.directory, assignment, plan.data)
 
     def do(number: int) -> PointOutcome:
@@ -197,7 +197,7 @@ def refuse_without_grid(recipe: Recipe) -> None:
         raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
 
 
-# --- what a sweep writes beside its points
+# --- files of a sweep besides its points
 
 
 def gather(plan: Plan, code: ExitCode) -> None:
@@ -224,7 +224,7 @@ def gather(plan: Plan, code: ExitCode) -> None:
 
 
 def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPoint"]) -> None:
-    """Write everything that a sweep stores beside its points, which are chosen from."""
+    """Write the files of a sweep besides its points, which are chosen from."""
     from sampler.analysis.selection import selection
     from sampler.analysis.sweep_results import SEED_AVERAGES_FILE, SELECTION_FILE, SWEEP_FILE
     from sampler.storage.result_files import write_result

@@ -31,7 +31,7 @@ RECENT = 100
 
 
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
-    """Train what is left of a training, then write curve, model and summary.
+    """Finish a training, then write curve, model and summary.
 
     A training that came to its end is left alone. Raises RequeueError when a signal asks to stop,
     with everything saved.

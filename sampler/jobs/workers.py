@@ -34,7 +34,7 @@ from sampler.storage.directory import (
 from sampler.storage.files import read_json, remove, write_json, write_whole
 
 FOLDER, ASSIGNMENT_FILE, ERRORS_FILE = "outcomes", "assignment.json", "workers.txt"
-# What the points of a sweep print, beside the directory of each.
+# What the points of a sweep print, next to the directory of each.
 OUTPUT = ".output.txt"
 SECONDS_BETWEEN_LOOKS = 0.25
 # Of a point whose worker is killed.
@@ -52,7 +52,7 @@ class PointOutcome:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What is done at points of a sweep: all that a worker knows beside the stored recipe.
+    """The work at points of a sweep: all that a worker is given besides the stored recipe.
 
     points    indices of those that are to be done, in their order
     sampling  whether they are sampled by now
@@ -76,7 +76,7 @@ class Outcomes:
 
     @classmethod
     def begun(cls, directory: Path, assignment: Assignment) -> "Outcomes":
-        """Those of an assignment that begins; what was there of an earlier one is forgotten."""
+        """Those of an assignment that begins; those of an earlier one are removed."""
         folder = directory / FOLDER
         remove(folder)
         folder.mkdir()
@@ -159,7 +159,7 @@ class PointPlans:
         return point_directory(self.directory, self.grid[point][0])
 
     def plan(self, point: int) -> Plan:
-        """The plan of a point. Raises InputError for what cannot be done."""
+        """The plan of a point. Raises InputError for an impossible command."""
         label, asked = self.grid[point]
         if self._data is None or self._data.key != data_key(asked):
             self._data = None  # or there would be two of them for a while
@@ -169,7 +169,7 @@ class PointPlans:
         return replace(plan, label=label, **of_sweep)
 
     def attempt(self, interruption: Interruption, point: int) -> PointOutcome:
-        """Bring a point to its end, from wherever its directory says it stands.
+        """Bring a point to its end, from its last checkpoint.
 
         An error becomes an outcome, so that it does not stop the other points.
         """
@@ -187,7 +187,7 @@ class PointPlans:
             return PointOutcome(code, text)
 
     def do(self, interruption: Interruption, point: int) -> PointOutcome:
-        """The same; everything it prints goes beside its directory."""
+        """The same; everything it prints goes next to its directory."""
         folder = self.folder(point)
         with (
             folder.with_name(f"{folder.name}{OUTPUT}").open("a", encoding="utf-8") as output,
@@ -201,7 +201,7 @@ class PointPlans:
 
 
 def refuse_what_workers_lack(plan: Plan, option: str, value: object) -> None:
-    """Raise InputError for what a script alone has registered: workers are other processes.
+    """Raise InputError for registrations by a script alone: workers are other processes.
 
     Every run has all quantities, and a point draws no figures.
     """

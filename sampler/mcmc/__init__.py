@@ -1,4 +1,4 @@
-"""Sampling: knows spaces, algorithms, chains and draws, but no task and no file.
+"""Sampling: spaces, algorithms, chains and draws, without tasks and files.
 
 algorithm        what an algorithm is, and the table of those that there are; free of JAX
 chain_algorithm  algorithms that advance Markov chains; free of JAX until they draw
@@ -8,13 +8,13 @@ chain_devices    devices that they are shared out over
 hamiltonian      NUTS and HMC by NumPyro, settings and verdict of all Hamiltonian algorithms
 split_hmc        HMC about a Gaussian whose motion is solved exactly
 tempered         tempered sequential Monte Carlo as an algorithm, and its verdict; free of JAX
-repetitions      its repetitions, one after the other, in chunks that can go on
-tempered_smc     the particles of one repetition, led from a law that can be drawn
-collected_draws  chunks gathered: all of what is small, every k-th of what is large; free of JAX
+repetitions      its repetitions, one after the other, in resumable chunks
+tempered_smc     the particles of one repetition, led from a distribution that can be drawn
+collected_draws  chunks gathered: all small arrays, every k-th draw of large ones; free of JAX
 space_checks     what rounding does to a log density, and what of a draw a problem fixes
 convergence      R-hat, effective sample sizes and Monte Carlo errors of many quantities at once
 marginal_likelihood
-                 the log evidence beside chains: by importance, or by bridge sampling
+                 the log evidence for chains: by importance, or by bridge sampling
 diagnostics      can the draws be trusted, and why not
 stopping         whether there are enough draws
 """

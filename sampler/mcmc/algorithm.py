@@ -1,4 +1,4 @@
-"""What a sampling algorithm is, and the table of those that there are.
+"""The interface of sampling algorithms, and the table of all of them.
 
 `draw` is the one way in which draws are made: chunk by chunk, from a snapshot where there is one.
 Markov chains are one kind of it, tempered repetitions another. Free of JAX, so that settings can be
@@ -50,7 +50,7 @@ class ChainSettings:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that an algorithm goes on from, bit for bit.
+    """All that an algorithm continues from, bit for bit.
 
     phase   "warmup" or "draws", or a word of the algorithm's own
     done    of this phase
@@ -65,7 +65,7 @@ class Snapshot:
 
 
 class SnapshotMismatch(Exception):
-    """A snapshot is of something else; the text names what differs."""
+    """A snapshot of other settings; the text names the differences."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Chunk:
     seconds        wall time of this chunk
     compiled       whether the chunk's time includes compilation
     points         the draws; None in warm-up
-    make_snapshot  gives what goes on after this chunk
+    make_snapshot  gives the state after this chunk
     first          number of the first of its chains; None: of none that is kept, whose seconds and
                    gradients count alone
     shown          name, steps done and steps in all (None: nobody knows) of the stage that is shown
@@ -105,7 +105,7 @@ class Chunk:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What goes on after this chunk."""
+        """The state after this chunk."""
         return self.make_snapshot()
 
     @property
@@ -124,7 +124,7 @@ OnChunk = Callable[[Chunk], None]
 
 @dataclass(frozen=True)
 class Counts:
-    """Names of the settings that say how many draws an algorithm makes.
+    """Names of the settings of the number of draws.
 
     chains  chains, or what stands for them
     draws   draws of each
@@ -146,7 +146,7 @@ class Judgement:
     """Findings of an algorithm in its own statistics.
 
     reasons  why the draws cannot be trusted, each with the value, the limit and the remedy, in
-             which names of settings stand in backticks
+             which names of settings are in backticks
     remarks  what is no error but worth knowing
     numbers  further entries of `diagnostics` in `comparison.json`
     warning  what is said before everything else, whatever the verdict; empty where there is nothing
@@ -182,7 +182,7 @@ class Evidence:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What `draws.nc` says of it."""
+        """Its attributes in `draws.nc`."""
         return {
             "log_evidence": self.value,
             "log_evidence_error": self.error,
@@ -207,8 +207,8 @@ class Chain:
     made for it, and serve every space whose arrays have equal shapes. Arrays come from `space`.
 
     The state is any tree of arrays and random keys: what it holds is what a checkpoint holds, so
-    chains go on from one bit for bit. Chains that learn from each other define `advance` instead of
-    `step`, and keep in `shared` what is the same for all.
+    chains continue from one bit for bit. Chains that learn from each other define `advance` instead
+    of `step`, and keep in `shared` what is the same for all.
     """
 
     # Whether all chains are advanced side by side, on every device: then `advance` can average.
@@ -276,7 +276,7 @@ class Algorithm:
         """Make draws from the posterior; every finished chunk goes to `on_chunk`.
 
         space   `sampler.posterior.space.Space` that is sampled
-        resume  of the same draws: they go on as if they had never stopped, bit for bit
+        resume  of the same draws: they continue as if uninterrupted, bit for bit
 
         Raises SnapshotMismatch for a snapshot of something else.
         """

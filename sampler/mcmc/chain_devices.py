@@ -53,7 +53,7 @@ def partitioned(mesh: Mesh) -> Iterator[None]:
 
 
 def strongly_typed(leaf):
-    """A leaf whose type no longer depends on what it meets (a weak one changes between chunks)."""
+    """A leaf with a strong type (a weak one changes between chunks)."""
     if isinstance(leaf, np.ndarray | jax.Array) and not getattr(leaf, "weak_type", False):
         return leaf
     if isinstance(leaf, jax.core.Tracer):

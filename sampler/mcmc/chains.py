@@ -64,7 +64,7 @@ def advance_chains(
 
     summed  statistics that are added up between kept steps
 
-    From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
+    From a snapshot of the same chains they continue as if uninterrupted, bit for bit. Raises
     SnapshotMismatch where it does not fit these chains.
     """
     mesh = chain_mesh(settings.chains)
@@ -122,7 +122,7 @@ def next_length(length: int, seconds: float, capacity: int) -> int:
 
 
 class FirstKeys(NamedTuple):
-    """Random keys of chains: of transitions and starts [chain], and of what they share."""
+    """Random keys of chains: of transitions and starts [chain], and of their shared state."""
 
     chains: Any
     starts: Any
@@ -168,7 +168,7 @@ class Steps:
     chain     how one chain moves
     summed    statistics that are added up between kept steps
     thinning  transitions of each kept step
-    axes      the axes that chains stand along
+    axes      the axes that chains are along
     """
 
     chain: Chain
@@ -265,7 +265,7 @@ def snapshot_of(phase: str, done: int, state) -> Snapshot:
 
 
 def state_arrays(state) -> dict[str, np.ndarray]:
-    """Every leaf of what chains share and of their states, by its path in the tree."""
+    """Every leaf of the shared and single states of chains, by its path in the tree."""
     return {name: np.asarray(plain(leaf)) for name, leaf in _leaves(state).items()}
 
 

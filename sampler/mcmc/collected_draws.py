@@ -1,4 +1,4 @@
-"""Draws gathered chunk by chunk: all of what is small, every k-th of what is large.
+"""Draws gathered chunk by chunk: all small arrays, every k-th draw of large ones.
 
 Free of JAX: `check` states from the limits how much memory a run takes.
 """
@@ -15,7 +15,7 @@ from sampler.mcmc.algorithm import Chunk
 # Draws of these are kept in single precision: their Monte Carlo error is never near its rounding.
 PREDICTORS = ("predictor", "predictor_mean", "predictor_variance")
 PREDICTOR_VALIDATION = "predictor_validation"
-# Of every training example: its log likelihood, and a label drawn anew, given all labels or those
+# Of every training example: its log likelihood, and a label simulated, given all labels or those
 # of the others.
 LOG_LIKELIHOOD, REPLICATED = "log_likelihood", "posterior_predictive"
 LEFT_OUT = "leave_one_out_predictive"
@@ -154,7 +154,7 @@ class Kept:
 
 @dataclass
 class DrawCollector:
-    """Collects chunks; call it with each one, then read what it has.
+    """Collects chunks; call it with each one, then read the result.
 
     Predictors are rounded to single precision as they come.
 

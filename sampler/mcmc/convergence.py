@@ -28,7 +28,7 @@ Numbers = Float[np.ndarray, "*element"]
 def of_every_element(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
     """Apply a function of [chain, draw, element] to draws with any further axes, in blocks.
 
-    Sorting and Fourier transforms of two blocks go on side by side. Fewer than four draws of a
+    Sorting and Fourier transforms of two blocks run side by side. Fewer than four draws of a
     chain and draws that are not finite have NaN.
     """
 
@@ -57,7 +57,7 @@ def rank_diagnostics(draws: Draws) -> Float[np.ndarray, " kind *element"]:
     """R-hat, bulk ESS and tail ESS, for which ranks are found once.
 
     R-hat is that of split chains after rank normalisation, the larger of bulk and tail: 1 where all
-    chains have one law, NaN for a single chain.
+    chains have one distribution, NaN for a single chain.
     """
     halves = _halves(draws)
     scores = _normal_scores(halves)

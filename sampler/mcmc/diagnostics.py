@@ -76,9 +76,9 @@ def diagnose(
     Of a quantity there may be some of the draws alone. The algorithm
     judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains, elements
     that do not move although the problem does not fix them, a single chain and fewer than four
-    draws fail. `fixed` is asked for what the problem fixes where something stands still, as masks
+    draws fail. `fixed` is asked for what the problem fixes where something does not move, as masks
     of the elements of a draw. `most` elements of each are judged; `more_draws` names the setting to
-    raise. Settings of chains and algorithms stand in backticks in the reasons.
+    raise. Settings of chains and algorithms are in backticks in the reasons.
 
     Of repetitions effective draws are those of the means of repetitions, of as many as their
     weights are worth, for the worst element as far as few repetitions can tell it (`worst_share`).
@@ -145,7 +145,7 @@ def _element_names(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _stuck_text(places: np.ndarray, remedy: str) -> str:
-    """What is said of elements that do not move in a chain, though others do."""
+    """The reason given for elements that do not move in a chain, though others do."""
     named = ", ".join(places[:MOST_NAMED])
     if len(places) > MOST_NAMED:
         named += f" and {len(places) - MOST_NAMED} others"

@@ -1,4 +1,4 @@
-"""The log evidence beside chains over order parameters: by importance, else by bridge sampling.
+"""The log evidence for chains over order parameters: by importance, else by bridge sampling.
 
 Importance weights need no chains, and are the more accurate where their tail is light. Where it is
 heavy, bridge sampling of the chains' draws stands, as all its terms are bounded. With

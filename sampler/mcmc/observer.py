@@ -1,4 +1,4 @@
-"""What is observed of the draws of chains.
+"""Observables of the draws of chains.
 
 Draws are observed one after the other on a processor, side by side on an accelerator. The random
 key of a draw, and whether it is asked for predictors, follow from its number: nothing depends
@@ -41,7 +41,7 @@ OBSERVED_ROWS, OBSERVED_TOGETHER = 16, 16
 
 
 class Observed(NamedTuple):
-    """What is observed of draws [chain, draw, …], by name, as `Chunk` has it."""
+    """Observables of draws [chain, draw, …], by name, as `Chunk` has it."""
 
     observables: dict[str, np.ndarray]
     thinned: dict[str, np.ndarray]
@@ -73,7 +73,7 @@ class Observer:
         first: int,
         begins: int = 0,
     ) -> Observed:
-        """What is observed of draws of which the first has this number.
+        """Observables of draws, the first of which has this number.
 
         begins  number of the first draw of these chains
         """
@@ -120,7 +120,7 @@ def is_thinned(space: Space) -> bool:
 # Traced once, for the shapes of its results and for the loop.
 @partial(jax.jit, inline=True)
 def _observe(key, point, due, space: Space):
-    """What is observed of one draw → all of it but thinned predictors; these if due."""
+    """Observables of one draw → all of it but thinned predictors; these if due."""
     position = space.unflatten(point)
     if not is_thinned(space):
         return space.observe(key, position), {}
@@ -141,7 +141,7 @@ def _observe(key, point, due, space: Space):
 
 @stored_program("mesh")
 def observe_rows(points, numbers, due, length, seed, space: Space, mesh: Mesh):
-    """What is observed of points [row, chain, coordinate] with these numbers → [row, chain, …].
+    """Observables of points [row, chain, coordinate] with these numbers → [row, chain, …].
 
     Two dictionaries, as `Observed` has them. Rows from `length` on stay zero, and so do thinned
     predictors in rows that are not due; they cost nothing one after the other.

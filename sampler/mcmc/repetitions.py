@@ -1,4 +1,4 @@
-"""Repetitions of tempered particles, made one after the other in chunks that can go on.
+"""Repetitions of tempered particles, made one after the other in resumable chunks.
 
 A repetition is a chain and a particle one of its draws; its course through the temperatures, each
 of which is a chunk, is its warm-up. Beside the first of those that begin at the modes there is one
@@ -19,13 +19,13 @@ from sampler.mcmc.tempered_smc import Course, Particles, begin, next_temperature
 from sampler.posterior.initial_distribution import InitialDistribution, law_at_modes
 from sampler.posterior.space import Space
 
-# The laws in which particles begin: the mixture at all modes, and the prior alone.
+# The distributions in which particles begin: the mixture at all modes, and the prior alone.
 MODES, PRIOR = "modes", "prior"
 NUMBER_OF = {MODES: 0, PRIOR: 1}
 # Repetitions from the prior alone that those from all modes are held against.
 FROM_PRIOR = 4
 PILOT = 2**20  # no repetition has this number
-# What a snapshot is of, and its parts: the law at all modes, courses of pilots, what is known of
+# Parts of a snapshot: the distribution at all modes, courses of pilots, what is known of
 # the repetitions from the prior, and the one in work.
 PARTICLES = "particles"
 START, COURSES, OF_PRIOR, WORK = "start", "courses", "of_prior", "work"
@@ -39,7 +39,7 @@ class Repetitions:
               that the steps of pilots adapt to
     law       the mixture at all modes, in which particles begin
     done      repetitions from it that are finished
-    courses   of the pilots that are finished, by the name of their law
+    courses   of the pilots that are finished, by the name of their distribution
     of_prior  log evidence and lost points of finished repetitions from the prior
     work      the particles in work
     """
@@ -70,7 +70,7 @@ class Repetitions:
         return MODES, self.done
 
     def make(self) -> None:
-        """Make repetitions until there are enough; what is in work goes on first."""
+        """Make repetitions until there are enough; the unfinished one first."""
         observe = Observer.of(self.law.space, replace(self.settings, chains=1))
         while self.done < self.end:
             law, number = self.next
@@ -115,7 +115,7 @@ class Repetitions:
         at: str,
         first: int | None = None,
     ) -> None:
-        """Hand on what is no draw: the search for modes, or what happened at one temperature."""
+        """Hand on events other than draws: the search for modes, or the step at one temperature."""
         total = max(self.end, self.done + 1)
         about = {"seconds": seconds, "shown": shown, "at": at, "first": first}
         self.on_chunk(
@@ -159,7 +159,7 @@ def draw_repetitions(
 ) -> None:
     """Make repetitions; every temperature, and the draws of every repetition, go to `on_chunk`.
 
-    They go on from a snapshot; where there is none the modes are looked for first.
+    They continue from a snapshot; where there is none the modes are looked for first.
     """
     if resume is not None:
         state = restored(space, resume)
@@ -189,7 +189,7 @@ def restored(space: Space, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def particles_of(values: Mapping[str, Any]) -> Particles:
-    """Particles of what a snapshot has of them."""
+    """Particles in a snapshot."""
     numbers = {name: values[name].item() for name in ("log_evidence", "lost")}
     return Particles(**{**values, **numbers})
 

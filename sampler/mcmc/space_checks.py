@@ -1,4 +1,4 @@
-"""What is found out about a space beside its draws: what rounding does, and what nothing changes.
+"""Checks of a space besides its draws: effects of rounding, and fixed elements.
 
 Of a log density that rounding makes rough no step is short enough, and by one that is off in single
 precision chains accept and refuse wrongly. Elements of what is drawn that a problem fixes have one

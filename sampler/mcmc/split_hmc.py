@@ -56,9 +56,9 @@ SHARE_INDEPENDENT = 0.5
 
 @runtime_checkable
 class Potential(Protocol):
-    """A law e^{−U(x)}, normalised or not, as trajectories ask for it; every space is one.
+    """A distribution e^{−U(x)}, normalised or not, as trajectories ask for it; every space is one.
 
-    reference  the Gaussian in whose coordinates z chains stand
+    reference  the Gaussian in whose coordinates z chains are
     single     None where the slope has the precision of the potential
     """
 
@@ -142,7 +142,7 @@ class SplitChain(Chain):
     together: ClassVar[bool] = True
 
     def shared(self, key, space: Space) -> dict:
-        """Step, Gaussian of z, and what they are found from."""
+        """Step, Gaussian of z, and the statistics behind them."""
         zeros = jnp.zeros(space.size, space.dtype)
         return {
             "key": key,
@@ -335,7 +335,7 @@ def trajectory(position, momentum, begin: Begin, gaussian: Gaussian, step, count
 
 
 def rounding_of(single: Space) -> float:
-    """Largest length of what single precision adds to the slope in z, at starts of chains.
+    """Largest error of the slope in z by single precision, at starts of chains.
 
     Along a trajectory of angle π/2 it changes the energy by at most about as much.
     """

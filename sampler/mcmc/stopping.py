@@ -131,7 +131,7 @@ class StoppingRule:
         return self.verdict_of_checks or ("max_minutes" if self.out_of_time else None)
 
     def next_end(self, phase: str, done: int) -> int:
-        """What of a phase is done where a chunk must end next; `done` where no more is made."""
+        """Steps of a phase at which the next chunk ends; `done` if there is none."""
         if self.ended:
             return done
         return self.warmup if phase == "warmup" else self.next_check(done)
@@ -205,7 +205,7 @@ class StoppingRule:
         return self.collected.draws_made > 0
 
     def draws_expected(self, chunk: Chunk) -> int:
-        """Draws by which it will end, as far as the last check can tell."""
+        """Draws by which it will end, by the last check."""
         if self.checks and not self.ended:
             return self.checks[-1].draws_needed(chunk.total)
         return self.next_end("draws", chunk.done)
@@ -279,7 +279,7 @@ class RepetitionRule(StoppingRule):
 
     @property
     def text(self) -> str:
-        """Nothing: how many there are says enough."""
+        """Nothing: their number suffices."""
         return ""
 
     def explain(self) -> str:

@@ -95,7 +95,7 @@ class Tempered(Algorithm):
         return float(len(statistics["lp"])) if weights is None else effective_draws(weights)
 
     def evidence(self, statistics: Mapping[str, np.ndarray]) -> Evidence:
-        """The log evidence of repetitions from the modes; that from the prior is said beside it."""
+        """The log evidence of repetitions from the modes; with that from the prior."""
         modes, prior = two_starts(statistics)
         text = f"{modes.count} repetitions: ln p(y) = {modes.text(3)}"
         if prior is not None:
@@ -170,10 +170,10 @@ def two_starts(statistics: Mapping[str, np.ndarray]) -> tuple[OfStart, OfStart |
 
 
 def starts_apart(modes: OfStart, prior: OfStart) -> tuple[float, float]:
-    """Prior minus modes in standard errors, and what chance exceeds as often as `FALSE_ALARMS`.
+    """Prior minus modes in standard errors, and the limit of chance (`FALSE_ALARMS`).
 
-    The quantile of Student's t law: errors are those of a few repetitions, and the degrees of
-    freedom of their difference are Welch's, (e₁² + e₂²)²/Σ eᵢ⁴/(nᵢ − 1). Where ln Z scatters by
+    The quantile of Student's t distribution: errors are those of a few repetitions, and the degrees
+    of freedom of their difference are Welch's, (e₁² + e₂²)²/Σ eᵢ⁴/(nᵢ − 1). Where ln Z scatters by
     more than 0.3 its mean is not normal either: evidences of four to eight repetitions that scatter
     by 1 from the prior alone disagree in 3 %, nearly always with that from the prior too low, which
     is a warning and no failure.

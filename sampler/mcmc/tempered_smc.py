@@ -1,6 +1,6 @@
-"""Tempered sequential Monte Carlo: particles led from a law that can be drawn to the posterior.
+"""Tempered sequential Monte Carlo: from simple draws to the posterior.
 
-Particles x drawn from a normalised law q_0 are moved through
+Particles x drawn from a normalised distribution q_0 are moved through
 
     q_0(x)^{1−λ} (p(x) p(y | x))^λ,   λ = 0 … 1,
 
@@ -41,7 +41,7 @@ from sampler.streams import Stream, jax_key, stream
 
 # The next λ leaves this share of the particles as their effective number.
 EFFECTIVE_SHARE = 0.5
-# Moves at one λ go on until what is left of the positions before them, as a correlation, is this,
+# Moves at one λ end when the correlation with the positions before them is this,
 # at the last λ, whose particles are the draws, the second number.
 LEFT, LEFT_AT_LAST, MOST_MOVES = 0.3, 0.1, 10
 FIRST_STEP, LARGEST_STEP, STEP_GAIN, MOST_STEPS = 0.5, 1.5, 1.5, 255
@@ -55,9 +55,9 @@ TOGETHER = 128
 @register_dataclass
 @dataclass(frozen=True)
 class TemperedLaw:
-    """The law q_0^{1−λ} (p(x) p(y | x))^λ, not normalised, as trajectories ask for it.
+    """The distribution q_0^{1−λ} (p(x) p(y | x))^λ, not normalised, as trajectories ask for it.
 
-    Chains stand in units of the prior: the λ of a mode is far away.
+    Chains are in units of the prior: the λ of a mode is far away.
     """
 
     space: Space
@@ -93,7 +93,7 @@ class TemperedLaw:
 
 # Of a pilot: what happened at each λ, name → [λ, …], as repetitions follow it.
 Course = Mapping[str, Sequence | np.ndarray]
-# The seed, the number of the law in which particles begin, and that of the repetition.
+# The seed, the number of the distribution in which particles begin, and that of the repetition.
 RepetitionSeed = tuple[int, int, int]
 
 
@@ -138,13 +138,13 @@ class Particles:
 
     @property
     def latest(self) -> dict[str, np.ndarray]:
-        """Numbers of what happened at this λ, name → [1, 1]."""
+        """Numbers of the step at this λ, name → [1, 1]."""
         last = {name: np.asarray(values[-1]) for name, values in self.path.items()}
         return {name: value.reshape(1, 1) for name, value in last.items() if not value.ndim}
 
 
 def begin(start: InitialDistribution, count: int, seed: RepetitionSeed) -> Particles:
-    """Particles at λ = 0, drawn from the law in which they begin."""
+    """Particles at λ = 0, drawn from the distribution in which they begin."""
     points = start.draw(count, seed)
     log_p, log_ratio, lost = weighed(points, start)
     if not np.isfinite(log_ratio).any():
@@ -235,7 +235,7 @@ def move(
     target_acceptance: float,
     of_stage: tuple[int, int, int, int],
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any], int]:
-    """Move all particles by trajectories as a stage says; those of a pilot find what it says.
+    """Move all particles by trajectories with settings of a stage, which a pilot finds.
 
     Trajectories of a pilot are those about the Gaussian with mean and covariance of its particles,
     and there are so many that little is left of where these were. The step of the next one

@@ -31,10 +31,10 @@ FeaturesOf = Callable[[Array], Float[Array, "example path channel"]]
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Data:
-    """Labels of the training examples, and what all kinds of inputs have.
+    """Labels of the training examples, and the interface of inputs.
 
-    labels      y [example, output], or of the rows that stand for the examples
-    residual    labels that no row stands for
+    labels      y [example, output], or of the rows that represent the examples
+    residual    labels that no row represents
     basis       Q [example, row], where a model takes the labels of the examples themselves
     pointwise   whether every draw is asked about single training examples
     """
@@ -50,11 +50,11 @@ class Data:
         return self
 
     def sample_sites(self) -> dict[str, Array]:
-        """Sample what is sampled of the inputs, as sites of a NumPyro model."""
+        """Sample the sampled part of the inputs, as sites of a NumPyro model."""
         return {}
 
     def train(self, position: Position) -> Any:
-        """Inputs of the training examples, or of the rows that stand for them."""
+        """Inputs of the training examples, or of the rows that represent them."""
         raise NotImplementedError
 
     def test(self, position: Position) -> Any:
@@ -72,7 +72,7 @@ class Data:
 
     @property
     def numbers_of_draw(self) -> int:
-        """Numbers that a draw says of all inputs, for each output; about."""
+        """Approximate count of numbers per draw of all inputs, for each output."""
         return 3 * (len(self.labels) + self.tests)
 
     def attend(self, position: Position, inputs: Any) -> Any:
@@ -88,7 +88,7 @@ class Data:
         return jnp.concatenate([left, right])
 
     def observe(self, position: Position, overlaps: Mapping[str, Array]) -> dict[str, Array]:
-        """What is stored of the data of a draw."""
+        """Stored data of a draw."""
         return {}
 
     def astype(self, dtype: Any) -> "Data":
@@ -117,7 +117,7 @@ def astype(tree: Any, dtype: Any) -> Any:
 class FixedPaths(Data):
     """Attended inputs ξ^π, and path kernels of them where these are stored.
 
-    whole         attended inputs and labels of the examples, where rows stand for them
+    whole         attended inputs and labels of the examples, where rows represent them
     combinations  what these are of the rows, where they are left out in turn
     stored        kernels of the training examples with themselves
     stored_cross  kernels of the test examples with the training examples
@@ -138,7 +138,7 @@ class FixedPaths(Data):
         return self.labels, self.residual, self.attended if self.stored is None else self.stored
 
     def train(self, position: Position) -> Float[Array | np.ndarray, "row path channel"]:
-        """Attended inputs of the training examples, or of the rows that stand for them."""
+        """Attended inputs of the training examples, or of the rows that represent them."""
         return self.attended
 
     def test(self, position: Position) -> Float[Array | np.ndarray, "test path channel"]:
@@ -152,7 +152,7 @@ class FixedPaths(Data):
 
     @property
     def numbers_of_draw(self) -> int:
-        """Numbers that a draw says of all examples."""
+        """Count of numbers per draw of all examples."""
         labels = self.labels if self.whole is None else self.whole[1]
         return 3 * (len(labels) * self.pointwise + self.tests)
 
@@ -176,7 +176,7 @@ class FixedPaths(Data):
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WithTokens(Data):
-    """What data of tokens share: the tokens of each split, of which every row is an example."""
+    """Data of tokens: the tokens of each split, of which every row is an example."""
 
     tokens: Any
     tokens_test: Any
@@ -202,7 +202,7 @@ class WithTokens(Data):
 
     @property
     def numbers_of_draw(self) -> int:
-        """Numbers that a draw says of all examples, those of validation included."""
+        """Count of numbers per draw of all examples, those of validation included."""
         tokens = jax.tree.leaves(self.tokens_validation)
         return super().numbers_of_draw + (len(tokens[0]) if tokens else 0)
 
@@ -230,7 +230,7 @@ class SampledPaths(WithTokens):
 
     @property
     def read_by_density(self) -> Any:
-        """Labels, tokens, and what attention is made of beside logit weights."""
+        """Labels, tokens, and the inputs of attention."""
         return super().read_by_density, self.attention
 
     def sample_sites(self) -> dict[str, Array]:
@@ -261,7 +261,7 @@ class SampledPaths(WithTokens):
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenData(WithTokens):
-    """Inputs of a network that follows its tokens: what its forward pass takes beside weights."""
+    """Inputs of a network computed token by token: all but the weights."""
 
     def join(self, left: Any, right: Any) -> Any:
         """Tokens of two sets of examples as those of one set; learned heads are the same."""

@@ -73,7 +73,7 @@ def log_ratios(
     """ln p(x, y) − ln q(x) of points, −∞ where it is not a number, and how many of these are lost.
 
     A density is no number where its logarithm is neither a number nor −∞. Such a point is lost,
-    unless an upper bound of p/q is negligible beside the weights of the others.
+    unless an upper bound of p/q is negligible against the weights of the others.
     """
     bad = ~(log_p < np.inf)
     with np.errstate(invalid="ignore"):  # of densities that are both zero

@@ -51,7 +51,7 @@ def export_model(space: Space, sites: Sequence[str], labels: Array | None = None
     """Return the model of a space, and its keyword arguments.
 
     sites   predictors of the test set that are sites on request
-    labels  of the examples themselves, where rows stand for them in the space
+    labels  of the examples themselves, where rows represent them in the space
 
     Raises InputError for a site that this space does not have.
     """
@@ -69,7 +69,7 @@ def export_model(space: Space, sites: Sequence[str], labels: Array | None = None
 def posterior_model(
     labels: Array | None, space: Space, inputs_new: Any = None, *, shown_sites: tuple[str, ...] = ()
 ) -> None:
-    """The posterior with what a reader wants to see of a draw as deterministic sites.
+    """The posterior with quantities of a draw as deterministic sites.
 
     labels       y of the training examples; None where they are to be drawn
     inputs_new   further inputs, whose labels are the site `y_new`
@@ -107,7 +107,7 @@ class FlatDensity:
     """The posterior p(x | y) ∝ p(x, y) as a function of one vector x without constraints.
 
     Called with x [coordinate] it is ln p(x, y), normalised over x and y: a pure function of JAX, to
-    be differentiated, compiled, or batched. The value is one of JAX's trees, too, so that compiled
+    be differentiated, compiled, or batched. The value is one of JAX's trees, so that compiled
     functions may take it as an argument.
     """
 
@@ -168,7 +168,7 @@ class FlatDensity:
         """Everything that `draws.nc` has of draws, by name → [*draws, …].
 
         Order parameters, predictors of the test set, and of every training example its log
-        likelihood and a label drawn anew. `key` is for what is drawn given x, such as f in the
+        likelihood and a label simulated. `key` is for what is drawn given x, such as f in the
         collapsed spaces. Draws are taken a few at a time, so that memory stays bounded.
         """
         require_settings()

@@ -1,4 +1,4 @@
-"""The network given a position and the training labels, and what that says of examples.
+"""The network given a position and the training labels, and its predictions of examples.
 
 In the space of all weights the log likelihood of an example is ln N(y_i; f(x_i), 𝒯). Where weights
 are integrated out, labels depend on each other given a position: there it is what all other

@@ -87,7 +87,7 @@ class HiddenWeightSpace(NetworkSpace):
 @register_dataclass
 @dataclass(frozen=True)
 class ReadoutPosterior:
-    """Law of the standard normal readout z given hidden weights and labels, N(mean, 𝒯 M⁻¹).
+    """Distribution of the standard normal readout given hidden weights and labels, 𝒩(mean, 𝒯 M⁻¹).
 
     mean         M⁻¹ Gᵀ y
     whitening    L⁻¹ with L Lᵀ = M = Gᵀ G + 𝒯 1

@@ -44,7 +44,8 @@ class ImportanceDraws:
     points       flat Bartlett coordinates [draw, coordinate]
     log_weights  ln p(x, y) − ln q(x) [draw], not normalised
     pareto_k     shape of the tail of the weights
-    lost         draws, of pilots, too, at which the density was not a number: their weight is zero
+    lost         draws, those of pilots included, at which the density was not a number: their
+                 weight is zero
     """
 
     points: Float[np.ndarray, "draw coordinate"]

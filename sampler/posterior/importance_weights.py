@@ -1,4 +1,4 @@
-"""Weights of independent draws: what they are worth, their tail, and resampling by them."""
+"""Weights of independent draws: effective number, tail, and resampling."""
 
 import numpy as np
 from jaxtyping import Float, Int

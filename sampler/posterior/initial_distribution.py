@@ -1,8 +1,8 @@
-"""The law in which particles begin: the prior, mixed with a law at every mode that descents reach.
+"""The distribution in which particles begin: the prior, mixed with one at every mode found.
 
-A law from which particles begin must reach every part of the posterior that has weight. Draws from
-the prior do not where a phase transition of first order lies between prior and posterior: none of
-them stands in the other phase. Descents from far outside the prior reach it.
+A distribution from which particles begin must reach every part of the posterior that has weight.
+Draws from the prior do not where a phase transition of first order lies between prior and
+posterior: none of them stands in the other phase. Descents from far outside the prior reach it.
 """
 
 import math
@@ -41,10 +41,10 @@ MOST_MODES = 8
 LEAST_LOG_WEIGHT = 50.0
 # In more coordinates the diagonal of the Hessian is estimated, from so many random directions.
 WHOLE_HESSIAN, PROBES = 256, 32
-# Curvature in units of the prior: the law at a mode is at most twice as wide as it.
+# Curvature in units of the prior: the distribution at a mode is at most twice as wide as it.
 LEAST_CURVATURE = 0.25
 PRIOR_SHARE = 0.5
-# Degrees of freedom of Student's law at a mode. A Gaussian there is narrower than a posterior that
+# Degrees of freedom of Student's t at a mode. A Gaussian there is narrower than a posterior that
 # is skew, and a rare particle beyond it then carries what all others lack in evidence.
 TAIL = 4.0
 DRAWN_TOGETHER = 64
@@ -53,11 +53,11 @@ DRAWN_TOGETHER = 64
 @register_dataclass
 @dataclass(frozen=True)
 class InitialDistribution:
-    """Law q_0 in which particles begin: the prior, mixed with Student's law at every mode.
+    """Distribution q_0 in which particles begin: the prior, mixed with Student's t at every mode.
 
     space      whose prior it is
     log_share  of the prior
-    at_modes   the other laws, with their shares
+    at_modes   the other distributions, with their shares
     """
 
     space: Space
@@ -72,19 +72,19 @@ class InitialDistribution:
 
     @classmethod
     def of(cls, space: Space, arrays: Mapping[str, np.ndarray]) -> "InitialDistribution":
-        """The law whose `arrays` these are."""
+        """The distribution whose `arrays` these are."""
         of_modes = {name: values for name, values in arrays.items() if name != "log_share"}
         return cls(space, arrays["log_share"], TMixture(**of_modes, degrees=TAIL))
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All numbers beside those of the prior, by name."""
+        """All numbers besides those of the prior, by name."""
         values = {"log_share": self.log_share, **vars(self.at_modes)}
         return {name: np.asarray(value) for name, value in values.items() if name != "degrees"}
 
     @property
     def prior_alone(self) -> "InitialDistribution":
-        """The prior as a law of the same arrays, which the same programs serve."""
+        """The prior as a distribution of the same arrays, which the same programs serve."""
         nothing = replace(self.at_modes, log_shares=np.full(self.modes, -np.inf))
         return replace(self, log_share=np.zeros(()), at_modes=nothing)
 
@@ -110,9 +110,10 @@ class InitialDistribution:
         return np.argmin(self.at_modes.squares(points), axis=0)
 
     def draw(self, count: int, seed: tuple[int, int, int]) -> Float[np.ndarray, "_draw coordinate"]:
-        """Draws from the law; components have the numbers that their shares say, to the nearest.
+        """Draws from the distribution; components have numbers by their shares, to the nearest.
 
-        Every draw by itself has the law q_0: one uniform number rounds all numbers up or down.
+        Every draw by itself has the distribution q_0: one uniform number rounds all numbers up or
+        down.
 
         seed  the seed, and what numbers the draws
         """
@@ -145,7 +146,7 @@ def _draw_prior_points(keys, space: Space):
 
 
 def law_at_modes(space: Space, seed: int) -> tuple[InitialDistribution, int]:
-    """The prior mixed with Student's law at every mode found, of the scale H⁻¹, and its gradients.
+    """The prior mixed with Student's t at every mode found, with scale H⁻¹, and its gradients.
 
     Half the prior, the other half the modes in equal parts: how much weight each has is what the
     particles are to find out. Where descents end nowhere, the prior alone.
@@ -226,7 +227,7 @@ def far_starts(space: Space, seed: int) -> Float[np.ndarray, "start coordinate"]
 def fit_at(
     end: np.ndarray, space: Space, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "*shape coordinate"], float]:
-    """What whitens by the curvature of −ln p(x, y) at a point, and its log volume.
+    """The whitening by the curvature of −ln p(x, y) at a point, and its log volume.
 
     By the Hessian, or its diagonal in many coordinates. Curvatures in units of the prior are at
     least `LEAST_CURVATURE`, where they are estimated at least 1.

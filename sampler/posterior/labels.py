@@ -32,7 +32,7 @@ def flat_labels(labels: Labels | None) -> Labels | None:
 def split_labels(
     labels: Float[Array, "example output"], basis: Float[Array, "example row"]
 ) -> tuple[Float[Array, "row output"], ResidualLabels]:
-    """Labels y_∥ = Qᵀ y of the rows that stand for examples, and what of y these leave."""
+    """Labels y_∥ = Qᵀ y of the rows that represent examples, and the rest of y."""
     rows = basis.T @ labels
     return rows, ResidualLabels(labels.size - rows.size, jnp.sum((labels - basis @ rows) ** 2))
 
@@ -59,7 +59,7 @@ def labels_of_weights(
 
 
 class LabelLaw(dist.Distribution):
-    """Base of joint laws of labels: all of them are one event of real numbers."""
+    """Base of joint distributions of labels: all of them are one event of real numbers."""
 
     arg_constraints: ClassVar = {}
 
@@ -83,7 +83,7 @@ class LabelLaw(dist.Distribution):
 
 
 class CollapsedLabels(LabelLaw):
-    """Law of labels with all weights integrated out, N(0, K(U_1) + 𝒯 1).
+    """Distribution of labels with all weights integrated out, N(0, K(U_1) + 𝒯 1).
 
     energy  path kernels and temperature; of its labels only the shape counts
     factor  F with U_1 = F Fᵀ
@@ -124,7 +124,7 @@ class CollapsedLabels(LabelLaw):
 
 
 class IndependentLabels(LabelLaw):
-    """Law of labels whose outputs are independent, each N(0, G Gᵀ + 𝒯 1).
+    """Distribution of labels whose outputs are independent, each N(0, G Gᵀ + 𝒯 1).
 
     columns      G [example, feature]
     temperature  𝒯
@@ -164,7 +164,7 @@ class IndependentLabels(LabelLaw):
 
 
 class RowsOfExamples(LabelLaw):
-    """Law of the labels y = Q y_∥ + y_⊥ of examples, from that of the rows that stand for them.
+    """Distribution of the labels y = Q y_∥ + y_⊥ of examples, from that of their rows.
 
     rows         law of y_∥
     basis        Q [example, row] with orthonormal columns

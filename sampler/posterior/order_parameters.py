@@ -51,9 +51,9 @@ PRIOR_NUMBERS = 2**21
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelSpace(Space):
-    """What spaces without weights share: given U_1, regression with the kernel K(U_1).
+    """Spaces without weights: given U_1, regression with the kernel K(U_1).
 
-    chain  the law of U_1 … U_a
+    chain  the distribution of U_1 … U_a
     """
 
     chain: WishartChain
@@ -155,7 +155,7 @@ class OrderParameterSpace(KernelSpace):
         return drawn
 
     def draws_without_data(self, count: int, seed: int) -> dict[str, np.ndarray]:
-        """What is stored of draws [draw, …] without data; of fixed attention without JAX.
+        """Stored numbers of draws [draw, …] without data; of fixed attention without JAX.
 
         Labels are those of networks with weights drawn from the prior: no kernel is factorised.
         """
@@ -262,7 +262,7 @@ def stored_sites(draws: Mapping[str, np.ndarray], temperature: float) -> dict[st
 
 
 class StandardisedLogChi(dist.Distribution):
-    """Law of t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν."""
+    """Distribution of t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν."""
 
     arg_constraints: ClassVar = {"degrees": dist.constraints.positive}
     support = dist.constraints.real

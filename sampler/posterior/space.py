@@ -1,8 +1,9 @@
 """A posterior p(x | y) ∝ p(x) p(y | x) in one space of coordinates x.
 
-A space is its NumPyro `model`: priors, and the law of the labels y. NumPyro's handlers run it, and
-all else follows: log densities, shapes and the flat vector, draws from the prior, the law of new
-labels. Every algorithm samples that model; `given` says beside it what is observed of a draw.
+A space is its NumPyro `model`: priors, and the distribution of the labels y. NumPyro's handlers run
+it, and all else follows: log densities, shapes and the flat vector, draws from the prior, the
+distribution of new labels. Every algorithm samples that model; `given` adds what is observed of a
+draw.
 """
 
 import math
@@ -101,7 +102,7 @@ class Mode:
         return float(self.gradient_norm) <= float(self.tolerance)
 
     def explain(self) -> str:
-        """One line: value, limit, and what follows where the search failed."""
+        """One line: value, limit, and the consequence where the search failed."""
         return (
             f"mode search: |gradient| = {float(self.gradient_norm):.1e} (limit "
             f"{float(self.tolerance):.0e})"
@@ -149,7 +150,7 @@ class Space:
     # --- what models have in common
 
     def sample_shared(self) -> dict[str, Array]:
-        """Sample what is no weight of a layer: logit weights of the data, and the temperature."""
+        """Sample logit weights of the data, and the temperature."""
         return {**self.data.sample_sites(), **self.sample_temperature()}
 
     def sample_temperature(self) -> dict[str, Array]:
@@ -175,7 +176,7 @@ class Space:
         return {"temperature": self.temperature_at(position)} if TEMPERATURE in position else {}
 
     def weigh_residual(self, position: Position) -> None:
-        """Weigh the labels that no row stands for, as a factor of the model."""
+        """Weigh the labels that no row represents, as a factor of the model."""
         if self.data.residual is not None:
             residual = self.data.residual.log_likelihood(self.temperature_at(position))
             numpyro.factor("labels_that_no_row_stands_for", residual)
@@ -209,7 +210,7 @@ class Space:
         return _log_densities(self.alone, dict(position))[0]
 
     def log_likelihood(self, position: Position) -> Float[Array, ""]:
-        """Log likelihood ln p(y | x), of all examples where rows stand for them."""
+        """Log likelihood ln p(y | x), of all examples where rows represent them."""
         return _log_densities(self.alone, dict(position))[1]
 
     def log_density(self, position: Position) -> Float[Array, ""]:
@@ -218,11 +219,11 @@ class Space:
         return log_prior + log_likelihood
 
     def law(self, position: Position, inputs: Any = None) -> dist.Distribution:
-        """Law of the labels given a position, of the training examples or of other inputs."""
+        """Distribution of labels given a position, of training examples or other inputs."""
         return self.run({**position, LABELS: 0.0}, inputs=inputs)[LABELS]["fn"]
 
     def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
-        """Law of the labels of new inputs, given a position and the training labels."""
+        """Distribution of the labels of new inputs, given a position and the training labels."""
         return NewLabels(self, position, inputs)
 
     def draw_prior(self, key: PRNGKeyArray, drawn: Position | None = None) -> dict[str, Array]:
@@ -234,7 +235,7 @@ class Space:
         return {}
 
     def draws_without_data(self, count: int, seed: int) -> dict[str, np.ndarray]:
-        """What is stored of draws [draw, …] without data, by name."""
+        """Stored numbers of draws [draw, …] without data, by name."""
         drawn = self.draw_by_numpy(count, stream(seed, Stream.PRIOR))
         observed = _observe_prior(jax_key(seed, Stream.PRIOR), drawn, self, count)
         return {name: np.asarray(values) for name, values in observed.items()}
@@ -246,7 +247,7 @@ class Space:
 
     @property
     def alone(self) -> "Space":
-        """What densities and priors follow from: no mode, no copy, labels of rows, not examples."""
+        """The part that densities and priors need: no mode, no copy, labels of rows."""
         return replace(self, data=replace(self.data, basis=None), mode=None, single=None)
 
     def with_labels(self, labels: Array) -> "Space":
@@ -283,7 +284,7 @@ class Space:
         return observed | self.observe_temperature(position)
 
     def observe_prior(self, key: PRNGKeyArray, drawn: Position) -> dict[str, Array]:
-        """What is stored of one draw without data: order parameters, and labels of the examples.
+        """Stored numbers of one draw without data: order parameters, and labels of the examples.
 
         Some sites may be drawn already.
         """
@@ -430,7 +431,7 @@ def _shape_of_key() -> jax.ShapeDtypeStruct:
 
 
 class NewLabels(LabelLaw):
-    """Law of the labels of new inputs, all together, given a position and the training labels."""
+    """Joint distribution of the labels of new inputs, given a position and the training labels."""
 
     pytree_data_fields = ("space", "position", "inputs")
 

@@ -34,7 +34,7 @@ class TMixture:
 
         t_ν(x; m, (Wᵀ W)⁻¹) ∝ |det W| (1 + |W (x − m)|²/ν)^{−(ν + d)/2},   d coordinates
 
-    log_shares   ln s_k; shares sum to one, or to less beside a law that is no t distribution
+    log_shares   ln s_k; shares sum to one, or to less with a distribution that is no t distribution
     centres      m_k
     whitenings   W_k, or their diagonals
     log_volumes  ln |det W_k|

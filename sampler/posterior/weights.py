@@ -31,7 +31,7 @@ from theory.architecture import Architecture
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NetworkSpace(Space):
-    """What the spaces of all and of hidden weights share: a network, and the law of V_1 … V_L.
+    """Common part of spaces of all and of hidden weights: network and priors of V_1 … V_L.
 
     variances  σ_0² … σ_a²
     network    its sizes: an `Architecture`, or a network outside the theory
@@ -97,7 +97,7 @@ class WeightSpace(NetworkSpace):
             self.weigh_residual(weights)
 
     def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
-        """Law of new labels, which given the weights depend on no other label."""
+        """Distribution of new labels, which given the weights depend on no other label."""
         return self.law(position, inputs)
 
     def given(self, position: Position, key: PRNGKeyArray | None) -> Given:

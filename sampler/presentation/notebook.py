@@ -1,4 +1,4 @@
-"""What Python shows of a comparison: as the terminal does, with tables and figures in notebooks."""
+"""A comparison in Python: as in the terminal, with tables and figures in notebooks."""
 
 from dataclasses import dataclass
 from pathlib import Path

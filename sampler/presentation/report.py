@@ -96,7 +96,7 @@ def write_report(
     figures: bool = True,
     failed: dict[str, Exception] | None = None,
 ) -> list[Path]:
-    """Draw the figures and write the page; return what was written, the page last.
+    """Draw the figures and write the page; return the files, the page last.
 
     At the end of a command the page is there before the figures are, which take longest.
 
@@ -205,7 +205,7 @@ def pictures(drawn: list[Path]) -> dict[str, Any]:
 
 
 def notice_text(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str:
-    """What a reader has to know before anything else; empty if all went well."""
+    """Warnings at the top of a report; empty if all went well."""
     code = (manifest.outcome and manifest.outcome.code) if ended is None else int(ended)
     if code is None:
         return f"Not finished: {state_text(state_of(directory))}." if manifest.command else ""

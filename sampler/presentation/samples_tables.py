@@ -1,4 +1,4 @@
-"""Tables of the samples: whether they can be trusted, what they cost, and attention among them."""
+"""Tables of the samples: verdict, cost, and attention."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -51,7 +51,7 @@ def passes(quantity: QuantityDiagnostics, diagnostics: Diagnostics) -> bool:
 
 
 def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table:
-    """How the sampler ran, and what it cost."""
+    """Course and cost of sampling."""
     numbers = diagnostics.numbers
     tempered = "ancestors" in numbers
     rows: list[list[object]] = [
@@ -103,7 +103,7 @@ def tempered_rows(numbers: Mapping[str, Any]) -> list[list[object]]:
 
 
 def heads_table(heads: SampledHeads) -> Table:
-    """Entropy, and distance from the prior mean, of every learned head, beside the prior's."""
+    """Entropy, and distance from the prior mean, of every learned head, and the prior's."""
     rows = [
         [
             f"{head_label(numbers.layer, numbers.head, numbers.name)}: {numbers.quantity}",

@@ -1,4 +1,4 @@
-"""Several runs beside each other: points of a sweep, points that were chosen, and models."""
+"""Several runs side by side: points of a sweep, points that were chosen, and models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def linked(point: PointSummary) -> str | Link:
 
 
 def unfinished(point: PointSummary) -> str:
-    """Where a point stands that is not finished."""
+    """Progress of an unfinished point."""
     state = state_of(point.directory)
     return "" if state.word == FINISHED else state_text(state, short=True)
 
@@ -84,7 +84,7 @@ def relative_errors(
 
 
 def error_cell(row: Row) -> Cell:
-    """A resolved difference with its error, what it is below, or a word why nothing is said."""
+    """A resolved difference with its error, its upper limit, or the reason why there is none."""
     if row["state"] == RESOLVED:
         return amount(row["difference"], row["unit"], row["difference_error"])
     return row["state"] if row["state"] in UNDECIDED else statement(row, short=True)

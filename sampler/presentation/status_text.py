@@ -1,4 +1,4 @@
-"""Text of `status` and `list`: where runs stand, in a few lines each."""
+"""Text of `status` and `list`: the progress of runs, in a few lines each."""
 
 import textwrap
 import time
@@ -31,7 +31,7 @@ PHASES = {
 
 
 def state_text(state: RunState, short: bool = False) -> str:
-    """Where a run stands, and how to go on with it; short: for a narrow column."""
+    """The progress of a run, and how to continue it; short: for a narrow column."""
     reached = f" after {reached_text(state.checkpoint)}" if state.checkpoint else ""
     if state.word == FINISHED and short:
         return f"exit code {state.exit_code}" if state.exit_code else FINISHED
@@ -54,7 +54,7 @@ def reached_text(header: Mapping) -> str:
 
 
 def status_text(directory: Path) -> str:
-    """What was begun, what is finished, and who is at work; a line for each point or stage."""
+    """Started and finished work, and who does it; a line for each point or stage."""
     state = state_of(directory)
     if state.points is not None:
         lines = [f"{label}: {state_text(point)}" for label, point in state.points.items()]
@@ -70,7 +70,7 @@ def status_text(directory: Path) -> str:
 
 
 def saved_text(state: RunState) -> str:
-    """What the newest checkpoint holds."""
+    """Contents of the newest checkpoint."""
     if state.is_training:
         return "network"
     others = {"particles": "particles", "examples": "rows of examples"}
@@ -79,7 +79,7 @@ def saved_text(state: RunState) -> str:
 
 
 def sweep_state(state: RunState) -> str:
-    """Where a sweep stands in one phrase, counted over its points until it is finished."""
+    """Progress of a sweep in one phrase, counted over its points until it is finished."""
     if state.word != INTERRUPTED:
         return state_text(state)
     words = [point.word for point in state.points.values()]

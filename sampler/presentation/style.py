@@ -181,7 +181,7 @@ def colour_bar(
     label: str,
     **where: str | float,
 ) -> Colorbar:
-    """Add the colour bar of panels on one scale, below them unless `where` says otherwise."""
+    """Add the colour bar of panels on one scale, below them by default."""
     where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25.0} | where
     bar = figure.colorbar(image, ax=axes, label=label, **where)
     bar.outline.set_visible(False)
@@ -213,7 +213,7 @@ def minus_signs(text: str) -> str:
 
 
 def bracket_below(text: str) -> str:
-    """Return a label with what it has in brackets on a line of its own."""
+    """Return a label with its bracketed part on a line of its own."""
     return text.replace(" (", "\n(")
 
 
@@ -221,7 +221,7 @@ def bracket_below(text: str) -> str:
 
 
 def save_figure(figure: Figure, folder: Path, name: str, svg: bool = False) -> list[Path]:
-    """Write `name.png` (150 dots per inch) into `folder`; return the paths of what was written.
+    """Write `name.png` (150 dots per inch) into `folder`; return the paths of the files.
 
     With a palette: drawings need no more colours, and a third of the bytes. svg: `name.svg` as
     well. One that is there is drawn again in any case: it shows the same.

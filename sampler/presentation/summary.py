@@ -1,4 +1,4 @@
-"""What commands print of a run, in the order in which a physicist asks.
+"""The output of commands for a run, in the order of a physicist's questions.
 
 The network and its data, how the theory was solved, whether the samples can be trusted, U₁, how far
 theories are off, numbers by predictor, and the verdict.
@@ -109,7 +109,7 @@ def comparison_text(run: RunResults) -> str:
 
 
 def verdicts_text(run: RunResults) -> str:
-    """The closing lines: what the samples allow to say of every theory."""
+    """The closing lines: the verdict on every theory."""
     has_theory = run.theory is not None
     verdicts = [run.verdict] if has_theory or run.comparison is None else []
     if run.comparison is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 LEAST_NAME = 20  # characters that a name has room for before columns are left out
-# What stands before the decimal point of a number; everything, where there is no number.
+# Digits before the decimal point of a number; everything, where there is no number.
 WHOLE_PART = re.compile(r"\D*\d*")
 
 
@@ -125,7 +125,7 @@ class Table:
     # --- on a page
 
     def __html__(self) -> str:
-        """HTML in a box that scrolls; beside a rounded number stands its full value."""
+        """HTML in a box that scrolls; the full value of rounded numbers attached."""
         return (
             templates()
             .get_template("table.html")
@@ -183,7 +183,7 @@ def rich_table(columns: Sequence[tuple[Column, list[Cell]]]) -> "RichTable":
 
     headed = any(column.header for column, _ in columns)
     table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=headed)
-    # Beside a name of several lines numbers stand on its last one, texts on its first.
+    # For a name of several lines numbers are on its last line, texts on its first.
     numbers = [place > 0 and holds_numbers(cells) for place, (_, cells) in enumerate(columns)]
     texts = [cell_texts(cells) for _, cells in columns]
     for is_number, (column, _), cells in zip(numbers, columns, texts, strict=True):
@@ -209,7 +209,7 @@ def width_in_two_lines(header: str) -> int:
 
 
 def cell_texts(cells: Sequence[Cell]) -> list[str]:
-    """Cells as text; decimal points of numbers stand below each other."""
+    """Cells as text; numbers aligned at the decimal point."""
     texts = [str(cell).replace(NO_BREAK, " ") for cell in cells]
     if not holds_numbers(cells):
         return texts

@@ -1,4 +1,4 @@
-"""Lines for a terminal, and what may fail beside stored results without ending a command."""
+"""Lines for a terminal, and steps after storing that may fail without ending a command."""
 
 import sys
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def in_terminal() -> bool:
 
 @contextmanager
 def log_errors(what: str) -> Iterator[None]:
-    """Log an error of what is done inside, and raise it no further: results are stored already."""
+    """Log an error inside, and raise it no further: results are stored already."""
     try:
         yield
     except Exception as problem:

@@ -99,7 +99,7 @@ def predictor_columns(names: Mapping[str, str]) -> list[Column]:
 def statements_table(comparison: ComparisonTree, brief: bool = False) -> Table:
     """How far every theory is off in every quantity, with 95 % confidence.
 
-    But for the brief table with intervals, and the largest pull beside what noise makes of it. It
+    But for the brief table with intervals, and the largest pull with that of noise. It
     has no rows where diagnostics failed.
     """
     frame = comparison.table()
@@ -126,7 +126,7 @@ def statements_table(comparison: ComparisonTree, brief: bool = False) -> Table:
 
 
 def labels_of(frame: "pandas.DataFrame") -> dict[str, str]:
-    """Quantity → what it is called."""
+    """Quantity → its name."""
     return dict(zip(frame.index.get_level_values("quantity"), frame["label"], strict=True))
 
 
@@ -233,7 +233,7 @@ def summary_of(run: RunResults) -> xr.Dataset:
 
 
 def other_accuracies_table(run: RunResults) -> Table:
-    """Accuracies of what is no predictor of the posterior: sub-networks, trained networks."""
+    """Accuracies of other networks: sub-networks, trained networks."""
     rows = []
     if run.theory is not None and "accuracy_of_sub_network" in run.theory:
         limits = run.theory["accuracy_of_sub_network"].to_series()

@@ -1,4 +1,4 @@
-"""Recipes that ship with the program: what each of them asks and needs, and copies to begin with.
+"""Recipes that ship with the program: questions, needs, and copies to begin with.
 
 They are the recipes of the gallery. The first two lines of each are comments: its title, and
 `Needs …`, what it takes and how long. Other comments name files as seen from the folder of the
@@ -38,7 +38,7 @@ class ShippedRecipe:
 
     @property
     def data(self) -> list[str]:
-        """Names of the files that it reads and that ship beside it; of a model's folder all."""
+        """Names of the files that it reads and that ship with it; of a model's folder all."""
         of_task = tomllib.loads(self.text)["task"]
         texts = [text for text in of_task.values() if isinstance(text, str) and "/" not in text]
         model = GALLERY / of_task["model"] if "model" in of_task else None
@@ -79,7 +79,7 @@ def bare_name(name: str | Path) -> str:
 
 
 def write_shipped(recipe: ShippedRecipe, path: Path) -> list[Path]:
-    """Write a copy of a recipe, and of the data that ship with it beside; return what was written.
+    """Write a copy of a recipe, and of the data that ship with it beside; return the files.
 
     Data that are there already, the same to the byte, are left as they are. Raises InputError,
     before anything is written, where a file would be replaced.
@@ -104,7 +104,7 @@ def write_shipped(recipe: ShippedRecipe, path: Path) -> list[Path]:
 
 
 def remedy_for_missing(path: Path) -> str:
-    """Say what to do where a recipe is not there: another file that is meant, or a copy."""
+    """Remedy for a missing recipe: another file that is meant, or a copy."""
     name = bare_name(path)
     default = Path(name + SUFFIX)
     for meant in (path.with_name(name + SUFFIX), default):

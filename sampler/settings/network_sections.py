@@ -1,4 +1,4 @@
-"""The sections [network], [posterior] and [theory]: what is learned, and what is solved of it."""
+"""The sections [network], [posterior] and [theory]: model and theory."""
 
 from sys import maxsize
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -48,8 +48,8 @@ class Network(Section):
     table: ClassVar = "network"
 
     widths: WidthsOrInfinite
-    """N of all layers, or [N_1, …, N_L, N_a]; with learned heads also "infinite", a network of
-    which only attention is left to be sampled."""
+    """N of all layers, or [N_1, …, N_L, N_a]; with learned heads also "infinite", where only
+    attention is sampled."""
     variances: Variances = 1.0
     """Prior variance of all weights, or [σ0², σ1², …, σL², σa²]."""
     readout: Literal["last", "first", "mean"] = "last"
@@ -62,7 +62,7 @@ class Network(Section):
     variance of its own: in all layers of attention, or a list by layer."""
     values: Values = "linear"
     """The function of values, scaled to keep the second moment. All but "linear" are outside the
-    theory: they have that of infinite width, and two approximations."""
+    theory: of these the infinite-width limit is solved."""
     norm: Literal["none", "before", "after"] = "none"
     """Normalisation of the hidden vector z of each token: of what attention, MLP and readout read
     ("before"), or of z after each attention and MLP ("after"); outside the theory, and only
@@ -137,7 +137,7 @@ class Posterior(Section):
     temperature: Positive = 0.01
     """𝒯, the variance of the likelihood."""
     temperature_spread: NotNegative = 0.0
-    """Prior standard deviation of ln 𝒯; above 0, 𝒯 is sampled too."""
+    """Prior standard deviation of ln 𝒯; above 0, 𝒯 is sampled."""
 
     @property
     def given_temperature(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Recipes of runs and of trainings: what a TOML file asks for, with every default in place."""
+"""Recipes of runs and of trainings: a TOML file with every default in place."""
 
 import hashlib
 import itertools
@@ -75,7 +75,7 @@ class AnyRecipe(Section):
     def load(cls: type[Made], path: str | Path, changes: Changes = ()) -> Made:
         """Read a TOML file, whose paths are relative to its folder.
 
-        changes  values of dotted keys in the place of the file's
+        changes  values of dotted keys instead of the file's
 
         Raises InputError for a file that cannot be read, a key that does not exist, or a value that
         cannot be used, in any point of the sweep.
@@ -110,7 +110,7 @@ class AnyRecipe(Section):
         """Return the recipe with other values of dotted keys, as {"network.widths": 20}.
 
         A key that is changed is no longer swept; "sweep.network.widths" gives values to sweep. What
-        follows from what was changed is chosen anew. Raises InputError as `Recipe` does.
+        follows from what was changed is chosen again. Raises InputError as `Recipe` does.
         """
         return type(self).of_settings(self.given(), changes)
 
@@ -151,7 +151,7 @@ class AnyRecipe(Section):
         return ()
 
     def leave_out_what_changes(self, settings: dict[str, Any]) -> None:
-        """Remove from settings what may change between a command and the one that goes on with it.
+        """Remove from settings what may change between a command and the one that continues it.
 
         That is how far a run goes at most; of a sweep the values of its keys.
         """
@@ -170,7 +170,7 @@ class AnyRecipe(Section):
 
 
 class Recipe(AnyRecipe):
-    """All settings of a run, defaults included; frozen, and equal to what its TOML reads as.
+    """All settings of a run, defaults included; frozen, and equal to its TOML read again.
 
     Sections are objects, as `sampler.Network(widths=10)`, or dictionaries with the keys of the
     file. Paths are relative to the working directory.
@@ -183,7 +183,7 @@ class Recipe(AnyRecipe):
     attention: Attention | None = None
     """The heads, where the task leaves them open; by default those that it sets."""
     network: Network
-    """The network: widths, variances, readout, and what is in it beside attention."""
+    """The network: widths, variances, readout, and its parts besides attention."""
     posterior: Posterior = Posterior()
     """The temperature."""
     theory: Theory = Theory()
@@ -226,7 +226,7 @@ class Recipe(AnyRecipe):
 
     @model_validator(mode="after")
     def fill_in_and_refuse(self) -> "Recipe":
-        """Fill in what the task sets in [attention] and [network]; refuse what does not fit.
+        """Fill in what the task sets in [attention] and [network]; refuse what contradicts them.
 
         What is filled in does not count as given: another task may set something else.
         """
@@ -246,7 +246,7 @@ class Recipe(AnyRecipe):
         return self
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Yield what does not go together, each where those before it do not apply."""
+        """Yield contradictions of settings, each where those before it do not apply."""
         network, sampler, attention = self.network, self.sampler, self.attention
         yield from conflicts_of_chains(sampler)
         if attention is not None:  # else data or a model tell how many layers there are
@@ -271,7 +271,7 @@ class Recipe(AnyRecipe):
 
     @property
     def learns_attention(self) -> bool:
-        """Whether the network keeps learned heads, so that attention is sampled, too."""
+        """Whether the network keeps learned heads, so that attention is sampled."""
         kept = self.network.heads
         return self.attention is not None and any(
             kind == LEARNED and (kept is None or head in (*kept[layer : layer + 1], ())[0])

@@ -70,10 +70,10 @@ FewestDraws = Annotated[int, Field(strict=True, ge=4)]
 
 
 class Sampler(Section):
-    """The sampler: what it samples and how, and which points of a sweep it samples.
+    """The sampler: space, algorithm, number of draws, and the points of a sweep.
 
     What is "auto" is chosen from the sizes of the problem: the fastest, by prediction, among those
-    that the other settings allow. With `until` = "trusted" chains go on until their diagnostics
+    that the other settings allow. With `until` = "trusted" chains continue until their diagnostics
     pass at two checks in a row, or `max_draws` or `max_minutes` are reached. With `points` =
     "selected" only the best temperature is sampled, chosen by the theory for each value of the
     other swept keys.
@@ -102,11 +102,11 @@ class Sampler(Section):
     """Draws of each chain, or a table of them by space for sweeps over spaces, where a space that
     it leaves out makes 1000; by default until they can be trusted."""
     max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW, Mark.CAN_BE_RAISED] = 20_000
-    """Draws of each chain at most, until they are trusted; a run that ended by it goes on where it
-    is raised."""
+    """Draws of each chain at most, until they are trusted; a larger limit continues a run that
+    ended by it."""
     max_minutes: Annotated[Positive, Mark.CHANGES_NO_DRAW, Mark.CAN_BE_RAISED] = 60.0
     """Minutes of computing at most, since a start or resume, until the draws are trusted; a run
-    that ended by it goes on where it is raised."""
+    that ended by it continues where it is raised."""
     thinning: Count = 1
     """Steps from one draw to the next."""
     seed: Seed = 0
@@ -118,7 +118,7 @@ class Sampler(Section):
     """All weights of so many draws of each chain, evenly spaced; of order parameters they are drawn
     back, exactly."""
     evidence: Switch = False
-    """ln p(y) as well, beside chains over order parameters: by importance where the weights can be
+    """ln p(y) as well, for chains over order parameters: by importance where the weights can be
     trusted (Pareto k at most 0.7), else by bridge sampling."""
     particles: Annotated[int, Field(strict=True, ge=16)] = 512
     """Particles of each repetition, for "tempered"."""
@@ -140,7 +140,7 @@ class Sampler(Section):
     def choose_end(self) -> "Sampler":
         """Choose how chains end, where only one of `until` and `draws` is given, or none.
 
-        What is chosen does not count as given: where other settings change it is chosen anew.
+        What is chosen does not count as given: where other settings change it is chosen again.
         """
         given, fewest = self.model_fields_set, type(self).model_fields["repetitions"].default
         if "until" not in given:
@@ -183,7 +183,7 @@ class Sampler(Section):
         return self.max_draws if grows else self.draws_per_chain
 
     def with_draws(self, draws: int) -> "Sampler":
-        """Return the section with so many of what its algorithm counts draws by."""
+        """Return the section with this number of draws, in the unit of its algorithm."""
         return self.model_copy(update={"until": "draws", self.algorithm_class.counts.more: draws})
 
     def lacking(self, algorithm: str) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ class Sampler(Section):
 
 
 class SamplerSettings(TypedDict, total=False):
-    """The fields of `Sampler` as keywords of a function: what they mean is said there."""
+    """The fields of `Sampler` as keywords of a function: their meaning is documented there."""
 
     space: str
     algorithm: str

@@ -65,14 +65,14 @@ class Section(BaseModel):
                 raise error
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
-        """What was given, in the order of the fields; its text makes the same section again."""
+        """The given settings, in the order of the fields; their text makes the same section."""
         given = (key for key in type(self).model_fields if key in self.model_fields_set)
         return ((key, getattr(self, key)) for key in given)
 
     __str__ = BaseModel.__repr__
 
     def filled_in(self, defaults: Mapping[str, Any]) -> "Section":
-        """The section with defaults for what it leaves open; they do not count as given."""
+        """The section with defaults for missing settings; they do not count as given."""
         filled = self.model_copy()
         open_keys = defaults.keys() - self.model_fields_set
         vars(filled).update({key: defaults[key] for key in open_keys})
@@ -165,7 +165,7 @@ def name_of(section: type[Section], key: str) -> str:
 
 
 def locate(error: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, Any]:
-    """Key and value of what pydantic reports, whose names of unions are left out."""
+    """Key and value of an error of pydantic, whose names of unions are left out."""
     key, value = "", settings
     for step in error["loc"]:
         if isinstance(step, int) and isinstance(value, list) and step < len(value):
@@ -182,7 +182,7 @@ def locate(error: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, 
 
 
 def remedy_for_unknown(section: type[Section], field: str) -> str:
-    """Say which setting is meant by a key that a section does not have, or all that it has."""
+    """Suggest the setting meant by an unknown key, or list all settings."""
     table, _, name = field.rpartition(".")
     tables = TABLES | {section.table: section}
     known = [name_of(of, key) for of in tables.values() for key in of.model_fields]

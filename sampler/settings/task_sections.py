@@ -29,8 +29,8 @@ INPUTS, STREAM = "inputs", "stream"
 class LearnedAttention(Section):
     """The prior of the logit weights of learned heads.
 
-    Without a form it is the law that a random head of the task is drawn from; "full" for data that
-    come with heads of their own.
+    Without a form it is the distribution that a random head of the task is drawn from; "full" for
+    data that come with heads of their own.
     """
 
     table: ClassVar = "attention.learned"
@@ -64,7 +64,7 @@ class Attention(Section):
     per head, for each layer. Where logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t."""
     learned: LearnedAttention | None = None
     """The prior of learned heads, whose logit weights are sampled: a table with `form`, `rank` and
-    `variance`; by default the law that random heads are drawn from."""
+    `variance`; by default the distribution that random heads are drawn from."""
     reads: Literal["inputs", "stream"] = "inputs"
     """What the logits of learned heads are made from: the inputs of the network in all layers, or
     "stream", the hidden vectors z/√N below the layer, normalised where `network.norm` = "before".
@@ -87,7 +87,7 @@ class DataSettings(Section):
 
     @model_serializer(mode="wrap")
     def with_kind(self, handler: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-        """Keep `kind`, which tells data apart, where defaults are left out."""
+        """Keep `kind`, which identifies the kind of data, where defaults are left out."""
         return {"kind": self.kind, **handler(self)}
 
     def kept_in(self, directory: Path) -> "TaskSettings":

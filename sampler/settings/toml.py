@@ -1,4 +1,4 @@
-"""TOML read and written, dotted keys, and what a command line sets.
+"""TOML read and written, dotted keys, and settings of a command line.
 
 Values on the command line are TOML, separated by commas; words and paths need no quotation marks.
 A:B is the range of whole numbers A, A+1, …, B−1, and A:B:STEP every STEP-th of them.
@@ -48,7 +48,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def folder_of(path: Path) -> Path:
-    """Return what the paths in a recipe are relative to: its folder; of a pipe, where we are."""
+    """Return the folder of relative paths in a recipe: its folder; of a pipe, where we are."""
     has_folder = path.is_file() and not str(path).startswith(OPEN_FILES)
     return path.parent if has_folder else Path.cwd()
 

@@ -1,4 +1,4 @@
-"""The section [training], and the table of what a network is trained on."""
+"""The section [training], and the table of training data."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

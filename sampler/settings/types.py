@@ -1,4 +1,4 @@
-"""Types of settings: numbers, texts and paths with their limits, and marks of what else holds."""
+"""Types of settings: numbers, texts and paths with limits, and marks of further properties."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ class RelativePath:
         return is_text and value.endswith(self.suffixes)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """What is checked is absolute."""
+        """The checked path is absolute."""
         return core_schema.no_info_after_validator_function(self.absolute, handler(source))
 
     def absolute(self, value: Any) -> Any:
@@ -74,7 +74,7 @@ class RelativePath:
 
 
 def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
-    """Yield what `Annotated` adds to a type, or to a member of a union."""
+    """Yield the metadata that `Annotated` adds to a type, or to a member of a union."""
     yield from metadata
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

@@ -24,7 +24,7 @@ HEADER = "header"
 
 
 class DamagedFile(Exception):
-    """A file whose content is not what was written; the text says how that shows."""
+    """A file with damaged content; the text describes the damage."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def write_archive(path: Path, header: Mapping, arrays: "Arrays") -> None:
 
     The header keeps the keys of the arrays, so that one that is missing is noticed.
     """
-    import numpy as np  # only here: where runs stand is said without it
+    import numpy as np  # only here: the progress of runs is said without it
 
     text = json.dumps({**header, "arrays": list(arrays)}, allow_nan=False)
 

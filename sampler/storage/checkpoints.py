@@ -34,7 +34,7 @@ SLOTS = ("state-0.npz", "state-1.npz")
 STORED, LARGE = "stored", 2**16
 # A save is due after so many seconds, or so many times those of the last save: whichever is later.
 SECONDS_BETWEEN, TIMES_THE_LAST = 10.0, 20.0
-# Tests save more often, in the processes that they start, too.
+# Tests save more often, in the processes that they start as well.
 EVERY = float(os.environ.get("ATTENTION_POSTERIOR_SAVE_SECONDS", SECONDS_BETWEEN))
 
 
@@ -118,13 +118,13 @@ class Checkpoints:
             raise self.unfit("other settings, data or versions")
 
     def unfit(self, problem: object) -> InputError:
-        """The error of a checkpoint that is intact and not of this work, with what differs."""
+        """The error of a checkpoint that is intact and not of this work, with the differences."""
         remedy = f"remove {self.folder.name}/ there to begin the {self.work} again"
         text = f"its checkpoint is of another {self.work} ({problem}); {remedy}"
         return InputError("DIR", self.folder.parent, text)
 
     def save(self, header: Mapping, arrays: "Arrays") -> None:
-        """Write a checkpoint in the place of the older one. Raises DiskError where that fails."""
+        """Write a checkpoint over the older one. Raises DiskError where that fails."""
         if self.folder is None:
             return
         began, name = time.monotonic(), SLOTS[self._sequence % 2]
@@ -144,9 +144,9 @@ class Checkpoints:
         self._wait = self.every * max(1.0, TIMES_THE_LAST * took / SECONDS_BETWEEN)
 
     def settle(self, draws: "xr.DataTree") -> None:
-        """Keep the newest checkpoint alone, of what came to its end, without what `draws.nc` has.
+        """Keep the newest checkpoint alone, of finished work, without the contents of `draws.nc`.
 
-        Large arrays that stored draws have bit for bit are read from there by who goes on.
+        Large arrays that stored draws have bit for bit are read from there on resuming.
         """
         newest = next(self.intact(), None)
         if newest is None:

@@ -58,7 +58,7 @@ def point_directory(directory: Path, label: str) -> Path:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what a killed process left half-written; only for whoever holds the directory."""
+    """Remove half-written files of a killed process; only for whoever holds the directory."""
     for name in ("", CHECKPOINT_FOLDER, ROWS_FOLDER, FIGURE_FOLDER):
         for path in (directory / name).glob(f"{UNFINISHED}*"):
             remove(path)
@@ -71,7 +71,7 @@ LOG = logging.getLogger("attention_posterior")
 
 @contextmanager
 def log_to(directory: Path) -> Iterator[None]:
-    """Append what is logged to the log of this directory; warnings also go to stderr."""
+    """Append log records to the log of this directory; warnings also go to stderr."""
     try:
         handler = LogFile(directory / LOG_FILE, encoding="utf-8")
     except OSError as problem:
@@ -97,7 +97,7 @@ def log_to(directory: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """A full disk costs lines of the log; what is to be saved there fails with a sentence."""
+    """A full disk costs lines of the log; saving there fails with an error."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exception(), OSError):

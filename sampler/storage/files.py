@@ -41,7 +41,7 @@ def check_schema(version: object, file: str, current: int = SCHEMA_VERSION) -> N
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a temporary file or folder beside `path`, then put it in place in one step.
+    """Let `write` make a temporary file or folder next to `path`, then put it in place in one step.
 
     Raises DiskError, with a remedy, where that fails; the file is then as it was.
     """
@@ -72,7 +72,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def unfinished(path: Path) -> Path:
-    """A name beside `path` for what is not complete yet, another one at every call."""
+    """A name next to `path` for an incomplete file, another one at every call."""
     return path.with_name(f"{UNFINISHED}{path.stem}-{secrets.token_hex(4)}{path.suffix}")
 
 
@@ -85,7 +85,7 @@ def remove(path: Path) -> None:
 
 
 def synchronise(path: Path) -> None:
-    """Wait until a file or a directory is on the disk, where its file system can say so."""
+    """Wait until a file or a directory is on the disk, if its file system can tell."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -127,7 +127,7 @@ def write_json(path: Path, content: Mapping) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Arrays, NumPy numbers, tuples and NaN as what JSON has for them."""
+    """Arrays, NumPy numbers, tuples and NaN in JSON's types."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -152,7 +152,7 @@ def read_json(path: Path, command: str = "run") -> dict:
 
 
 def read_schema_json(path: Path) -> dict:
-    """The same of a file with a schema; InputError for another one, too."""
+    """The same of a file with a schema; InputError also for another schema."""
     content = read_json(path)
     check_schema(content.get("schema_version"), str(path))
     return content

@@ -1,4 +1,4 @@
-"""What determines the draws, and what every file says of it that was made of them."""
+"""Settings and data that determine the draws, and their fingerprint in every file."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ FINGERPRINT = "fingerprint"
 
 
 def determining(settings: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return what determines the draws, as JSON: settings, identity of the data, versions.
+    """Return the determinants of the draws, as JSON: settings, identity of the data, versions.
 
     settings: `settings_that_fix_draws` of the recipe; data: None where those of parts differ.
     """
@@ -28,7 +28,7 @@ def determining(settings: Mapping[str, Any], data: Any) -> dict[str, Any]:
 
 
 def differences(stored: Mapping, current: Mapping) -> list[str]:
-    """Return the differences, `key (then → now)`; empty where one can go on with the other."""
+    """Return the differences, `key (then → now)`; empty where one can continue the other."""
     pairs = [(stored.get("settings", {}), current.get("settings", {})), (stored, current)]
     changes = [
         f"{key} ({then.get(key)} → {now.get(key)})"
@@ -44,7 +44,7 @@ def differences(stored: Mapping, current: Mapping) -> list[str]:
 
 
 def sums_of(data: Any) -> Any:
-    """What tells data apart: their sums; those of a training have a checksum alone."""
+    """Identification of data: their sums; those of a training have a checksum alone."""
     return data["sums"] if isinstance(data, Mapping) else data
 
 
@@ -61,7 +61,7 @@ def agree(value: Any, other: Any) -> bool:
 
 
 def stamp(determined: Mapping, **more: Any) -> dict[str, Any]:
-    """What a file carries: a checksum of settings and versions, the sums of the data, and more.
+    """Fingerprint in a file: a checksum of settings and versions, the sums of the data, and more.
 
     A processor rounds last digits of data as another one does not: these have no checksum.
     """

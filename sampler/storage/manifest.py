@@ -1,4 +1,4 @@
-"""The manifest of a run directory: what was asked for there, and who computed what.
+"""The manifest of a run directory: commands, and who computed each stage.
 
 Every stage that was computed has an entry with versions, commit, flags and time of the process that
 computed it. Whether its file is there and fits is said by the file itself.
@@ -33,7 +33,7 @@ class Frozen(BaseModel):
 
 
 class StageEntry(Frozen):
-    """Who computed a stage, when it was finished, and what it took.
+    """Process, end and cost of a stage.
 
     seconds            computing time of the process that finished the stage
     peak_memory_bytes  the most memory that this process had until then
@@ -64,7 +64,7 @@ class Outcome(Frozen):
 
 
 class Manifest(Frozen):
-    """The content of `manifest.json`; what is not known yet is null there.
+    """The content of `manifest.json`; unknown values are null.
 
     command   the one that was begun last
     outcome   of the command; None until it came to its end
@@ -107,7 +107,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write a manifest, where it says anything new; DiskError where that fails."""
+    """Write a manifest, if it has changed; DiskError where that fails."""
     write_json(directory / MANIFEST_FILE, manifest.model_dump())
 
 

@@ -58,7 +58,7 @@ class RunDirectory:
     _before: tuple[Manifest, str | None] | None = field(default=None, init=False)
 
     def begin(self, command: str, **fields: Any) -> None:
-        """Write down the resolved recipe and, before anything is computed, what was asked for.
+        """Write down the resolved recipe and the command, before anything is computed.
 
         fields  further ones of the manifest
         """
@@ -81,7 +81,7 @@ class RunDirectory:
         recipe.task.keep(self.path)
 
     def record(self, **fields: Any) -> None:
-        """Record what is known now, such as on how many devices chains begin."""
+        """Record present information, such as the number of devices on which chains begin."""
         manifest = self.manifest.model_copy(update=fields)
         write_manifest(self.path, manifest)
         self.manifest = manifest
@@ -95,7 +95,7 @@ class RunDirectory:
         self.record(outcome=Outcome(command=self.manifest.command, code=int(code)))
 
     def put_back(self) -> None:
-        """Leave no recipe of what never began, and a finished run finished, if nothing is new."""
+        """Leave no recipe of a run that never began, and a finished run finished."""
         if self._before is None:
             return
         earlier, recipe = self._before
@@ -177,7 +177,7 @@ def make_folders(path: Path) -> list[Path]:
     return made
 
 
-# --- who may go on with it
+# --- who may continue it
 
 
 def refuse_foreign(path: Path) -> None:
@@ -219,7 +219,7 @@ def refuse_another(path: Path, recipe: "AnyRecipe", extended: bool) -> None:
 
 
 def refuse_differences(path: Path, manifest: Manifest, determined: Mapping[str, Any]) -> None:
-    """Raise InputError, naming what differs, for other settings, data or versions."""
+    """Raise InputError, naming the differences, for other settings, data or versions."""
     changes = differences(manifest.plan or determined, determined)
     if changes:
         remedy = "restore them, or use another directory"

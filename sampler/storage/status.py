@@ -1,4 +1,4 @@
-"""Which runs there are and where each stands, from their files alone."""
+"""Which runs there are and the progress of each, from their files alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class RunState:
 
 
 def state_of(directory: Path) -> RunState:
-    """Gather where a run stands; only files that are small are read.
+    """Gather the progress of a run; only files that are small are read.
 
     The manifest without its class, as pydantic takes a third of the time that `status` has.
     """

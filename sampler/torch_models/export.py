@@ -63,7 +63,7 @@ def export_attention(
     forward, attention, batch_size
               as for `record_attention`
 
-    Raises InputError, naming the array, for what cannot be used; nothing is written then.
+    Raises InputError, naming the array, for unusable input; nothing is written then.
     """
     path = Path(path)
     if path.suffix not in (".npz", *HDF5_SUFFIXES):
@@ -161,7 +161,7 @@ def write(path: Path, arrays: Arrays) -> None:
 def read_labels(
     field: str, labels: Any, examples: int, outputs: int | None = None
 ) -> np.ndarray | None:
-    """Labels [example, output] as floats; InputError for what is missing or does not fit.
+    """Labels [example, output] as floats; InputError for missing or unfitting labels.
 
     outputs  of the model, where they are known: class numbers then become a column for each class
     """

@@ -53,7 +53,7 @@ class Batch:
         return mask.bool() if getattr(mask, "ndim", 0) == 2 else None
 
     def run(self, model: Any, forward: Forward | None) -> Any:
-        """What a model returns, which by default is called, on named inputs by their names."""
+        """Output of a model, which by default is called, on named inputs by their names."""
         if forward is not None:
             return forward(model, self.given)
         return model(**self.given) if isinstance(self.given, dict) else model(self.given)

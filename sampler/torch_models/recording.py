@@ -84,7 +84,7 @@ def record_attention(
     of `torch.nn.MultiheadAttention` are given as `key_padding_mask`. Tokens are moved before it, in
     their order, and the numbers of them are `lengths`.
 
-    Mode, hooks and settings of the model are afterwards as before, after an error too. Raises
+    Mode, hooks and settings of the model are afterwards as before, even after an error. Raises
     InputError for a model of none of these kinds, for tokens that attend to padding, and for what
     is not finite.
     """
@@ -113,7 +113,7 @@ def record_attention(
 
 @dataclass(frozen=True)
 class SeenLayer:
-    """What one run of a module of attention shows.
+    """Tokens and weights of one run of a module of attention.
 
     module   its name in the model
     tokens   [example, token, channel] that it is given; None where there are none
@@ -295,7 +295,7 @@ def see_multihead(
     *positional: Any,
     **named: Any,
 ) -> Any:
-    """Have the weights of each head computed, and see them; the caller gets what it asked for."""
+    """Have the weights of each head computed, and record them; the caller gets its usual output."""
     asked = call_arguments(module, positional, named)
     query, key, tokens = asked["query"], asked["key"], asked["value"]
     if key is not query and not (key.shape == query.shape and bool((key == query).all())):
@@ -315,7 +315,7 @@ def see_multihead(
 def see_returned(
     seen: list[SeenLayer], name: str, _: Any, forward: Callable, *positional: Any, **named: Any
 ) -> Any:
-    """See weights [example, head, query, key] among what a module returns, if there are any."""
+    """Find weights [example, head, query, key] in the output of a module, if any."""
     returned = forward(*positional, **named)
     weights = [
         tensor

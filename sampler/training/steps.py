@@ -72,7 +72,7 @@ class TrainingState:
         return {name: np.asarray(values) for name, values in self.parameters.items()}, self.step
 
     def is_last(self, settings: Training) -> bool:
-        """Tell whether no step follows: all are done, or the loss is as small as asked for."""
+        """Whether no step follows: all are done, or the loss is as small as asked for."""
         if self.step == settings.steps:
             return True
         if settings.until_loss is None or not self.curve or self.curve[-1]["step"] != self.step:

@@ -29,7 +29,7 @@ MODEL_VERSION = 6
 
 @dataclass(frozen=True)
 class Transformer:
-    """What is trained: H_1 … H_L heads, widths N_1 … N_L, N_a, G key and D input channels.
+    """Sizes: H_1 … H_L heads, widths N_1 … N_L, N_a, G key and D input channels.
 
     It reads out the mean of all tokens.
 
@@ -57,7 +57,7 @@ class Transformer:
 
     @property
     def in_theory(self) -> bool:
-        """Whether it is linear in what its heads attend to, each with one layer of values."""
+        """Whether it is linear in the tokens of its heads, each with one layer of values."""
         return self.values == "linear" and not any(self.hypernetworks)
 
     @property
@@ -202,7 +202,7 @@ def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRec
 
 @dataclass(frozen=True)
 class TrainedValues:
-    """Weights that gradient descent made, in the place of those that the posterior is over.
+    """Weights that gradient descent made, instead of those that the posterior is over.
 
     Their network reads out the mean of all tokens.
 

@@ -23,7 +23,7 @@ RING = {"markersize": 11.0, "markerfacecolor": "none", "zorder": 3.5}
 def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
     """Draw every accuracy of a sweep against the width, on a logarithmic axis.
 
-    Where something else was swept the points stand side by side under their names.
+    Where something else was swept the points are shown side by side under their names.
     """
     widths, sampled = sweep.widths, np.isfinite(sweep.numbers("accuracy", SAMPLED))
     if not (sampled.any() or np.isfinite(sweep.numbers("accuracy")).any()):
@@ -39,7 +39,7 @@ def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
         draw_samples(ax, position, sweep)
     notes = [ERRORS] if sampled.any() else []
     if widths is None:
-        # As many names as there is room for beside each other.
+        # As many names as there is room for side by side.
         every = -(-len(sweep.rows) // MOST_LABELS)
         names = [short_label(point.settings) for point in sweep.rows[::every]]
         ax.set_xticks(position[::every], names, rotation=30, ha="right", rotation_mode="anchor")
@@ -81,7 +81,7 @@ def draw_band(ax: Axes, widths: np.ndarray, sweep: SweepResults) -> bool:
 
 
 def draw_predictions(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
-    """Draw what is not sampled; marks without lines where neighbours are no curve."""
+    """Draw predictions; marks without lines where neighbours are no curve."""
     curve = sweep.widths is not None
     level = "" if curve else "_"
     looks = {

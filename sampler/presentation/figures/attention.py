@@ -1,4 +1,4 @@
-"""Attention that was sampled: mean matrices beside the prior's, and single draws."""
+"""Attention that was sampled: mean matrices and the prior's, and single draws."""
 
 import numpy as np
 from matplotlib.colors import PowerNorm

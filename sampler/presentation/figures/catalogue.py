@@ -74,7 +74,7 @@ def draw_figures(
     svg: bool = False,
     failed: dict[str, Exception] | None = None,
 ) -> list[Path]:
-    """Draw into `directory/figures` what the results allow; return the files written.
+    """Draw into `directory/figures` the figures that the results allow; return the files written.
 
     svg     as SVG too
     failed  takes, by name, what single figures fail with, and the others are drawn; without it the
@@ -96,7 +96,7 @@ def draw_figures(
 
 @contextmanager
 def errors_collected(name: str, failed: dict[str, Exception] | None) -> Iterator[None]:
-    """Collect and log what a figure fails with inside; a damaged file fails all of them."""
+    """Collect and log errors of a figure; a damaged file fails all of them."""
     try:
         yield
     except InputError:

@@ -99,8 +99,8 @@ def class_ends(labels: np.ndarray) -> np.ndarray | None:
 def draw_path_kernels(figure: SubFigure, run: RunResults) -> None:
     """Draw C̄_{ππ'}/√(c_π c_π') of the strongest paths as blocks of one matrix.
 
-    C̄ is the centred kernel, c_π the mean of the diagonal of C̄_{ππ}: paths differ in size more than
-    in structure.
+    C̄ is the centred kernel, c_π the mean of the diagonal of C̄_{ππ}: paths differ in size more
+    than in structure.
     """
     features = run.theory["kernel_features"]
     count, overlap = features.sizes["kernel_path"], run.predicted("order_parameter")

@@ -1,4 +1,4 @@
-"""Figure of a sweep over temperatures: what training labels and a validation split say of each."""
+"""Figure of a sweep over temperatures: evidence and validation scores of each."""
 
 import numpy as np
 import xarray as xr

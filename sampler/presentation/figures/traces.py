@@ -26,7 +26,8 @@ def chain_marks(chain: int, word: str) -> dict[str, str | None]:
 def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
     """Count, for each chain, its draws in equal bins of their rank among all draws.
 
-    draws: [chain, draw]; returns [chain, bin]. Chains with one law give about equal counts.
+    draws: [chain, draw]; returns [chain, bin]. Chains with one distribution give about equal
+    counts.
     """
     ranks = pd.Series(draws.reshape(-1)).rank().to_numpy().reshape(draws.shape)
     edges = np.linspace(0.5, draws.size + 0.5, bins + 1)
@@ -60,13 +61,13 @@ def draw_chains(run: RunResults) -> Figure | None:
 
 
 def _draw_ranks(ax: Axes, draws: np.ndarray, word: str) -> None:
-    """Draw counts of ranks relative to what is expected, with the range of independent draws."""
+    """Draw counts of ranks relative to the expected ones, with the range of independent draws."""
     length = draws.shape[1]
     # At least ten draws expected in a bin, so that bins are not all noise.
     bins = int(np.clip(length // 10, 1, RANK_BINS))
     expected = length / bins
     edges = np.linspace(0.0, 1.0, bins + 1)
-    # Quantiles of the binomial law of a count.
+    # Quantiles of the binomial distribution of a count.
     up_to = bdtr(np.arange(length + 1), length, 1.0 / bins)
     low, high = np.searchsorted(up_to, (0.025, 0.975)) / expected
     ax.axhspan(low, high, color=BAND, zorder=0, label=INDEPENDENT)
