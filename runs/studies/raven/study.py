@@ -58,9 +58,11 @@ def validated(recipe: sampler.Recipe, predictor: str, temperatures: Sequence[flo
 
 
 def of_infinite_width(matrices: int | None) -> dict:
-    """Accuracies at the temperature of its own."""
-    frozen = frozen_arrays(matrices)
-    recipes = {name: recipe_of(arrays_of(frozen, split)) for name, split in TESTS.items()}
+    """Accuracies at a temperature of its own; so wide a network takes the theory one step."""
+    frozen, wide = frozen_arrays(matrices), {"network.widths": 1_000_000}
+    recipes = {
+        name: recipe_of(arrays_of(frozen, split)).changed(wide) for name, split in TESTS.items()
+    }
     best, found = validated(recipes["seen"], "infinite", LOWER), {}
     for name, recipe in recipes.items():
         theory = sampler.solve(recipe.changed({"posterior.temperature": best}))
