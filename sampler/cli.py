@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as problem:
         if isinstance(problem, BrokenPipeError) and arguments.command in PRINTING:
             # Print no more to a reader that has read enough, as `head` has: Python still writes at
-            # its end what is left.
+            # its end the rest.
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(ExitCode.OK)
@@ -303,13 +303,13 @@ def prune(arguments: Namespace) -> ExitCode:
         return prune_heads(plan, arguments.orders, arguments.seed)
 
 
-# The commands that save what they have done when a signal asks them to stop, and all others that
+# The commands that save on a signal, and all others that
 # compile programs.
 SAVING = ("run", "solve", "sample", "train", "sweep", "resume", "reproduce")
 COMPILING = ("compare", "diagnose", "figures", "report", "prune")
 # What `resume` continues; every other command is given once more.
 RESUMABLE = ("run", "solve", "sample", "train", "resume")
-# Those whose whole result is what they print.
+# Those whose whole result is their output.
 PRINTING = ("new", "check", "status", "list", "compare", "diagnose")
 HANDLERS: dict[str, Callable[[Namespace], ExitCode]] = {
     "new": new,

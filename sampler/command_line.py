@@ -91,13 +91,13 @@ WHERE_TO_SWEEP = (
 )
 MORE = argument("--more", "DRAWS", type=positive_count,
     text="append so many draws per chain to a finished run, without new warm-up")
-FIGURES = (argument("--svg", None, "as SVG too, beside the PNG"),)
+FIGURES = (argument("--svg", None, "as SVG in addition to PNG"),)
 PRUNE = (
     argument("--orders", "COUNT", type=positive_count, default=20,
         text="random orders to compare with (default: 20, at least 2)"),
     argument("--seed", "SEED", "of the random orders (default: 0)", type=int, default=0),
 )
-# What each command does, what may follow its name, and its arguments.
+# Purpose, operands and arguments of each command.
 COMMANDS: dict[str, tuple[str, str, Sequence[Argument]]] = {
     "new": ("write a recipe to begin with, one of those that ship",
         "quickstart --out mine.toml", NEW),
@@ -114,7 +114,7 @@ COMMANDS: dict[str, tuple[str, str, Sequence[Argument]]] = {
     "sample": ("sampling only", "quickstart.toml --set sampler.seed=1", FROM_RECIPE),
     "resume": ("go on with an interrupted run; append draws to a finished one",
         EARLIER, (DIRECTORY, NO_FIGURES, MORE)),
-    "status": ("say where runs or sweeps stand", EARLIER, (DIRECTORIES,)),
+    "status": ("print the progress of runs or sweeps", EARLIER, (DIRECTORIES,)),
     "list": ("list runs, the newest first, with state and verdict", "runs/results", (RUNS,)),
     "reproduce": ("redo a run and compare it with the stored one", EARLIER, (DIRECTORY,)),
     "compare": ("compare stored theory and stored draws", EARLIER, (DIRECTORIES,)),
@@ -140,7 +140,7 @@ class OneLineParser(argparse.ArgumentParser):
 class PrintCompletion(argparse.Action):
     """Print the script with which a shell completes this program, and leave.
 
-    What is needed for that is imported only then: --help stays instant.
+    Its modules are imported only then: --help stays instant.
     """
 
     def __call__(self, parser, namespace, shell, option_string=None) -> None:

@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     DIAGNOSTICS_FAILED = 3
     NOT_CONVERGED = 4
     NOT_REPRODUCED = 5
-    # EX_IOERR of sysexits.h: a disk is full or fails; what was written before is whole.
+    # EX_IOERR of sysexits.h: a disk is full or fails; earlier files are whole.
     DISK_ERROR = 74
     # EX_TEMPFAIL of sysexits.h: everything is saved, start the same command again.
     REQUEUE = 75
@@ -36,10 +36,10 @@ class InputError(ValueError):
 
     Its text is one line, `field = value: remedy`.
 
-    field   what cannot be used: a setting, as `network.widths`; an array; an option of a command,
-            as `--out`; an argument of a function
+    field   the name of an unusable value: a setting, as `network.widths`; an array; an option of a
+            command, as `--out`; an argument of a function
     value   the value received
-    remedy  what to do
+    remedy  for the user
     """
 
     exit_code = ExitCode.BAD_INPUT
@@ -119,7 +119,7 @@ def refuse_another_theory() -> None:
         raise InputError("import theory", origin, remedy)
 
 
-# What the system says where a disk is full, or fails.
+# Errors of the system for a full or failing disk.
 DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -130,7 +130,7 @@ def exit_code_of(problem: BaseException) -> ExitCode:
     return getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
 
 
-# What the system says of a stream that cannot be written to.
+# Errors of the system for a stream that cannot be written.
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, errno.EBADF)
 
 

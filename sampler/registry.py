@@ -13,7 +13,7 @@ Entry = TypeVar("Entry")
 
 # Packages that name a module under this entry point are imported before a recipe is read.
 ENTRY_POINT_GROUP = "attention_posterior"
-# What was registered, with its table, and the packages whose code was at work then.
+# Registrations with their table, and the packages whose code was running.
 REGISTERED: "list[tuple[Registry, str, set[str]]]" = []
 
 

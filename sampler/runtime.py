@@ -71,8 +71,8 @@ LOADED_EARLY: "list[ThreadpoolController]" = []
 class UsualProcess:
     """One thread for copies of OpenBLAS that were loaded early, and JAX's FLAGS, while inside.
 
-    The threads of a process may be inside side by side: what the first one has changed the last
-    one puts back.
+    The threads of a process may be inside side by side: the last one restores the changes of the
+    first one puts back.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ def silence_compiler() -> None:
 def divide_processor(devices: int) -> None:
     """Let chains advance on so many devices of the processor, unless XLA_FLAGS says otherwise.
 
-    JAX reads this when it first computes; what it has then stays for the process.
+    JAX reads this when it first computes; the value stays for the process.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if HOST_DEVICES not in flags:
@@ -189,7 +189,7 @@ def free_memory_maps() -> None:
 def prepare_devices(devices: int = DEVICES) -> None:
     """Divide the processor, then raise InputError where devices that are asked for are not there.
 
-    In this order: to look at devices begins JAX, and what it has then stays for the process.
+    In this order: to look at devices begins JAX, and the value stays for the process.
     """
     divide_processor(devices)
     refuse_absent_platforms()
@@ -216,7 +216,7 @@ def refuse_masked(field: str, value: object) -> None:
 
     parts = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(part, np.ma.MaskedArray) for part in parts):
-        remedy = "give a plain array: fill what is masked, or leave those examples out"
+        remedy = "give a plain array: fill masked values, or leave those examples out"
         raise InputError(field, Verbatim("(a masked array)"), remedy)
 
 

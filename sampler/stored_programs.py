@@ -130,7 +130,7 @@ def make(
 def load_routines() -> None:
     """Load LAPACK's routines, which JAX loads when a call of one is lowered.
 
-    A stored program is lowered already: it would call what is not there, and end the process.
+    A stored program is lowered already: it would call missing code, and end the process.
     """
     jax.jit(jax.numpy.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float32))
 
@@ -148,7 +148,7 @@ def rebuilt(results: Any, alike: Mapping[int, Any]) -> Any:
     return tuple(whole)
 
 
-# --- what a program follows from
+# --- determinants of a program
 
 
 def is_key(leaf: Any) -> bool:

@@ -47,12 +47,12 @@ class Stream(Enum):
     EVALUATION = 4, 1  # split
     # Of draws without data.
     PRIOR = 12, 0
-    # Of chains: their transitions, where they begin, what they share, what is observed of draws.
+    # Of chains: transitions, starts, shared state, observables.
     TRANSITIONS = 13, 0
     STARTS = 14, 0
     SHARED = 15, 0
     OBSERVATIONS = 16, 0
-    # Of what is observed of one draw, parts of its key: f, new labels, labels given all others.
+    # Of observables of one draw, parts of its key: f, new labels, labels given all others.
     FUNCTION = 17, 0
     NEW_LABELS = 18, 0
     LEFT_OUT_LABELS = 19, 0

@@ -149,7 +149,7 @@ class ActionByProducts:
     def hessian_products(self, point: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the product of second derivatives of A / max width at a point with a vector.
 
-        What does not depend on the vector, K + 𝒯 1 factorised among it, is computed once.
+        Parts that do not depend on the vector, such as the factor of K + 𝒯 1, are computed once.
         """
         linear = _linearised_gradient(point, *self._arrays, **self._shape)
         return lambda vector: np.asarray(_applied(linear, vector))

@@ -1,4 +1,4 @@
-"""Attended inputs ξ^π(x): what an attention path makes of the tokens of an example."""
+"""Attended inputs ξ^π(x): the tokens of an example mixed along an attention path."""
 
 from typing import Literal
 

@@ -121,8 +121,8 @@ class DenseEnergy:
 class LabelsAndPrior(ABC):
     """Ψ(θ) = w E(U_1(θ)) + Σ_k Ψ_k(θ_k) + const of one learning problem, in NumPy.
 
-    The labels and, coordinate by coordinate, what does not depend on them: the action over a width,
-    or minus the log posterior. With its first two derivatives.
+    The labels and, coordinate by coordinate, the terms independent of them: the action over a
+    width, or minus the log posterior. With its first two derivatives.
     """
 
     problem: LearningProblem
@@ -139,7 +139,7 @@ class LabelsAndPrior(ABC):
 
     @property
     def constant(self) -> float:
-        """What does not depend on θ."""
+        """The part independent of θ."""
         return 0.0
 
     @cached_property

@@ -97,7 +97,7 @@ def _flat(attended) -> Float[np.ndarray, "example path_channel"]:
 class BestTemperature:
     """The temperature with the best score, and that score.
 
-    bound  "lowest" or "highest" where it is an end of what was looked at; else empty
+    bound  "lowest" or "highest" if it is an end of the range searched; else empty
     """
 
     temperature: float

@@ -10,7 +10,7 @@ grown together Ψ is of order N. Around its minimum θ̂, with S the inverse of 
     ⟨θ − θ̂⟩ = −½ S d,    d_j = ∂_j tr(S ∇²Ψ), S held fixed,
     ⟨g(θ)⟩  = g(θ̂) − ½ ∇g·S d + ½ tr(S ∇²g) + O(N⁻²)
 
-(Tierney and Kadane 1986). What depends on U_1 alone needs its shift and its covariance only,
+(Tierney and Kadane 1986). Functions of U_1 alone need its shift and its covariance only,
 
     ΔU_l = −½ ∂U_l·S d + ½ tr(S ∇²U_l),    Cov = ∂U_1 S ∂U_1ᵀ.
 

@@ -99,7 +99,8 @@ class Combinations:
     """Examples as linear combinations Q_i of the rows that represent them, ξ(x_i) = Σ_r Q_ir ξ_r.
 
     With X = Q R these are rows of Q, so that (X … Xᵀ + 𝒯)⁻¹ = Q (K + 𝒯)⁻¹ Qᵀ + (1 − Q Qᵀ)/𝒯 of the
-    kernel K of the rows: what follows has sums of positive terms and loses no digits at small 𝒯.
+    kernel K of the rows: the following expressions have sums of positive terms and loses no digits
+    at small 𝒯.
 
     weights  Q_i
     outside  1 − |Q_i|², how far the other examples repeat this one; 0 below its rounding

@@ -8,7 +8,7 @@ predictor is
     ⟨m⟩          = m̂ + Σ_a φ̃_a·(Σ_b ΔU_ab j_b − b_a)
     ⟨v⟩ + Var[m] = v̂ + Σ_ab φ̃_a·(ΔU_ab − J̄_ab + j̄_ab) φ̃_b.
 
-What is neglected is of second order in the size of the shift. Where P/N → 0 the likelihood does not
+Neglected terms are of second order in the size of the shift. Where P/N → 0 the likelihood does not
 grow with N, and neither order need be close.
 """
 

@@ -154,7 +154,7 @@ def path_pairs(paths: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
 def on_host(tree: Any) -> Any:
     """The same arrays as NumPy's, without a copy where they are on a processor; traced ones stay.
 
-    What is computed once is computed by NumPy: compiling takes longer.
+    Arrays needed once are computed by NumPy: compiling takes longer.
     """
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
     return tree if traced else jax.tree.map(np.asarray, tree)

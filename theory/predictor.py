@@ -1,6 +1,6 @@
 """Predictor mean and variance at any order parameter: saddle point, infinite width or a draw.
 
-The mean is a sum over paths: what each of them brings, and the mean of a network that loses heads.
+The mean is a sum over paths: their contributions, and the mean of a network that loses heads.
 """
 
 from collections.abc import Collection

@@ -130,8 +130,8 @@ def truncated_direction(
 ):
     """Newton direction by conjugate gradients, cut short at negative curvature.
 
-    `hessian_products` gives, at a point, what the Hessian there makes of a vector. The relative
-    residual falls with the gradient norm, which keeps convergence superlinear.
+    `hessian_products` gives, at a point, the product of the Hessian there with a vector. The
+    relative residual falls with the gradient norm, which keeps convergence superlinear.
     """
 
     def direction(point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -160,7 +160,7 @@ def truncated_direction(
 def smallest_eigenvalue(product: Callable[[np.ndarray], np.ndarray], size: int) -> float:
     """Smallest eigenvalue of a symmetric operator, from its products with vectors (Lanczos).
 
-    An eigenvalue lies within 1 % of what is returned, and its error is of second order in that.
+    An eigenvalue lies within 1 % of the returned value, and its error is of second order in that.
     """
     operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=product, dtype=float)
     start = np.random.default_rng(0).standard_normal(size)
@@ -275,7 +275,7 @@ def minimise_action(
     """Minimise an action from all starts, as `solve_saddle_point` does.
 
     dense     whether Newton equations use the Hessian, or products with it
-    constant  what is to be added to this action
+    constant  to be added to this action
     """
     if starts < 1:
         raise ValueError(f"starts = {starts}: must be at least 1")

@@ -65,13 +65,13 @@ NUMBERS = (
     "value", "error", "test_error", "difference", "difference_error", "square", "low", "high",
     "below", "compared", "largest_mcse", "degrees", "ahead", "ahead_error",
 )  # fmt: skip
-# What a quantity is, beside its numbers.
+# Attributes of a quantity besides its numbers.
 ABOUT = {
     "label": object, "unit": object, "show": object, "remark": object,
     "share": int, "brief": int, "spread": float,
 }  # fmt: skip
 
-# Predictor → column of the summary → what it has of one quantity.
+# Predictor → column of the summary → entry of one quantity.
 Cells = Mapping[str, Mapping[str, Any]]
 
 
@@ -230,7 +230,8 @@ class ComparisonTree:
     def table(self) -> "pandas.DataFrame":
         """One row for each quantity and predictor, by which it is indexed: the summary as a frame.
 
-        Columns are numbers with their errors, the state of a difference, and what the quantity is.
+        Columns are numbers with their errors, the state of a difference, and attributes of the
+        quantity.
         """
         return frame_of(self.summary)
 

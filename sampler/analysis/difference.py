@@ -13,7 +13,7 @@ which may be negative. |x̄ − t|² is a sum of squares of Gaussian numbers wit
 and is close to the shifted and scaled χ² that has them (Hall, 1983; Buckley and Eagleson, 1988),
 with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which |x̄ − t|² is in neither tail of
 2.5 %, cut off at 0. Σ is known by batch means: tr Σ² is estimated without the bias of few batches
-(Bai and Saranadasa, 1996), so that correlated elements count as what they are.
+(Bai and Saranadasa, 1996), so that correlated elements count by their correlation.
 
 Differences are relative to |μ| = √(|x̄|² − tr Σ). Its own noise enters to first order: q² is taken
 along δ/Δ − ρ μ/|μ| with ρ = Δ/|μ|.
@@ -267,7 +267,7 @@ def difference_of(
     The norm of a matrix is Frobenius'. The difference is relative to the size of the quantity, or
     in the unit of the numbers where that is named. symmetric: elements are counted once.
 
-    state        what may be said: RESOLVED, DIFFERS, AGREES, TOO_FEW or NOT_TRUSTED
+    state        one of RESOLVED, DIFFERS, AGREES, TOO_FEW or NOT_TRUSTED
     difference   D with its standard `difference_error`; 0 where D² < 0
     square       D², without bias, negative where there is less difference than noise
     low, high    95 % interval of Δ; `below`: what Δ is below with 95 % confidence

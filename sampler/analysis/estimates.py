@@ -76,7 +76,7 @@ class PredictorEstimates(NamedTuple):
     variance: Estimate
 
 
-# What the largest weights may hide, in `Averages.of_means`. By simulation of 8 to 32 repetitions,
+# Bias by the largest weights, in `Averages.of_means`. By simulation of 8 to 32 repetitions,
 # whose ln Z and means are Gaussian, correlated or not, or Z and the share of one of two modes, 95 %
 # intervals cover 92 to 98 % where ln Z spreads by up to 1 (without it, and by the number of
 # repetitions alone, 71 to 95 %), and 87 % at worst where means are quadratic in ln Z.
@@ -121,7 +121,7 @@ class Averages:
     def of_means(self, means: np.ndarray) -> Estimate:
         """Σ_r w_r m_r of means, w_r in proportion to an evidence that varies with m_r.
 
-        The deviations are what the mean changes by without each repetition (jackknife),
+        The deviations are changes of the mean without each repetition (jackknife),
         w_r/(1 − w_r) (m_r − m̄), and one more. Where m goes with the evidence, the repetitions that
         would have the largest weight are the rarest, and may be missing. To second order in the
         cumulants of ln w and m the mean is E[m] + Cov(ln w, m), which the middle of their

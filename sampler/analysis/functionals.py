@@ -148,7 +148,7 @@ class FunctionalsOfData:
 
     @staticmethod
     def others(draws: Mapping[str, Any], leading: tuple[int, int]) -> Values:
-        """What is stored of draws as it is: a temperature that is sampled, f(x)."""
+        """Quantities stored as drawn: a sampled temperature, f(x)."""
         return {
             name: np.asarray(draws[name], float).reshape(*leading, -1)
             for name in ("temperature", PREDICTOR)
@@ -279,7 +279,7 @@ def expectations_of_predictor(
     variance: Float[np.ndarray, "chain draw element"],
     centre: Float[np.ndarray, " element"],
 ) -> Expectations:
-    """Moments of f(x) from m(x) and v(x), which is what of f is stored: it has no quantiles."""
+    """Moments of f(x) from m(x) and v(x), the only stored numbers of f: it has no quantiles."""
     found = given_moments(mean, variance, centre)
     means = [one.mean(axis=(0, 1)) for one in found]
     errors = [one.std(axis=(0, 1), ddof=1) / np.sqrt(mean_ess(one)) for one in found]

@@ -77,7 +77,7 @@ ON_SCALE_OF_LABELS = "scale of the labels"
 ON_SCALE_OF_LABELS_SQUARED = "scale of the labels, squared"
 PURE_NUMBER = "1"
 
-# Pattern of the name → long name, in which {0} is what the pattern's group matched; units.
+# Pattern of the name → long name, in which {0} is the match of the pattern's group; units.
 KNOWN = {
     r"order_parameter": ("overlap U_1 of path weights, w_1 w_1ᵀ/N_1", PURE_NUMBER),
     r"order_parameter_layer_(\d+)": ("overlap U_{0} = w_{0} w_{0}ᵀ/N_{0}", PURE_NUMBER),

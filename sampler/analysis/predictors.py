@@ -1,7 +1,7 @@
 """The axis `predictor`: predictors, their names, and one table of all of them.
 
-Tables of the theory and of a comparison have an entry for each predictor along one axis; what one
-of them does not predict is NaN.
+Tables of the theory and of a comparison have an entry for each predictor along one axis; missing
+predictions are NaN.
 """
 
 from collections.abc import Iterable, Mapping

@@ -54,7 +54,7 @@ Predicted = Callable[[xr.Dataset, TheoryAndDraws], Any]
 class Quantity:
     """A compared quantity.
 
-    label      what it is called in tables
+    label      name in tables
     predicted  name of a variable of `theory.nc`, or a function of everything that one predictor
                predicts: an array, a number, an `Estimate`, None where it does not predict this
     sampled    the posterior's, with its Monte Carlo error; None where it is not known

@@ -63,7 +63,7 @@ class RunResults:
     def held(cls, directory: Path | None, **given: Any) -> "RunResults":
         """Results of which some are in memory: theory, draws, comparison, recipe, ….
 
-        What is not given, or None, is read from the directory when it is asked for.
+        Missing arguments, or None, are read from the directory at first use.
         """
         run = cls(directory)
         # Where a cached property stores what it has read.
@@ -196,7 +196,7 @@ class RunResults:
     def label_noise(self, predictor: str) -> float:
         """The temperature of a predictor; where it was sampled, its mean over the draws.
 
-        Over the draws whose predictors were kept, as these are what is averaged.
+        Over the draws whose predictors were kept, since these are averaged.
         """
         given = float(self.drawn("temperature", "constant_data"))
         if predictor != SAMPLED:

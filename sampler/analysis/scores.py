@@ -1,7 +1,7 @@
 """Scores of predictions: of a mean and a variance at every example, and of draws with errors.
 
 Theories and draws are scored by the same density, one Gaussian N(y; m, v + 𝒯) at every label, with
-mean and variance of the posterior: scores then differ by what is predicted alone. Examples and
+mean and variance of the posterior: scores then differ by the predictions alone. Examples and
 outputs are axes by name; any others, as that of predictors, stay.
 """
 

@@ -24,7 +24,7 @@ from sampler.storage.result_files import has_results, read_table
 
 SWEEP_FILE, SELECTION_FILE = "sweep.csv", "selection.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"
-# Columns that say where a point is, not what it came to; those that hold text; and flags of points
+# Columns for the place of a point, not its results; those that hold text; and flags of points
 # that are no columns of the table.
 PLACES = ("point", "directory", "width")
 TEXTS = (
@@ -48,7 +48,7 @@ class PointSummary:
     directory  of the run
     settings   swept key → its value here, as a label of the Dataset
     columns    single columns of the table
-    cells      (quantity, predictor) → numbers, differences and what the quantity is
+    cells      (quantity, predictor) → numbers, differences and attributes of the quantity
     """
 
     label: str
@@ -103,7 +103,7 @@ class SweepResults:
     def held(cls, directory: Path, **given: Any) -> "SweepResults":
         """Results of which some are in memory: the dataset, the selection, ….
 
-        What is not given is read from the directory when it is asked for.
+        Missing arguments are read from the directory at first use.
         """
         sweep = cls(directory)
         vars(sweep).update(given)
@@ -190,7 +190,7 @@ class SweepResults:
         return seed_averages(self.table, [point.settings for point in self.points])
 
 
-# --- what is derived from the Dataset
+# --- derived from the Dataset
 
 
 def frame_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:

@@ -23,7 +23,7 @@ class Number:
     An error that is None or 0 is not shown, one that is not finite is unknown. A number with an
     error by the finite number of examples as well shows both, the Monte Carlo error first.
 
-    scale: what it is multiplied by to be shown, 100 for a share in per cent. unit: after it.
+    scale: factor for display, 100 for a share in per cent. unit: after it.
     digits: significant ones of a value without an error.
     """
 
@@ -126,9 +126,9 @@ def significant(value: float | int, digits: int) -> str:
     return f"{value:.{max(0, places)}f}"
 
 
-# Where nothing says how wide the terminal is, and what is written for at least.
+# Width of an unknown terminal, and the least width.
 USUAL, NARROWEST = 80, 40
-# A number and its error, its unit, or what it is compared with.
+# A number and its error, its unit, or its reference.
 TOGETHER = re.compile(
     r"(?<=[<=≤≥±\d]) (?=[<=≤≥±?%\d])|(?<=\d) (?=points|nats)|(?<=\w) (?=[<=≤≥] ?[\d-])"
     r"|(?<=ESS|hat) (?=\d)"
@@ -155,7 +155,7 @@ def marked(text: object) -> Markup:
 
 
 def wrapped(text: str, width: int | None = None, further: str = "  ") -> str:
-    """Lines of a text broken to the width of the terminal, what follows behind `further`."""
+    """Lines of a text broken to the width of the terminal, later ones behind `further`."""
     width = terminal_width() if width is None else width
     lines = []
     for line in text.splitlines():

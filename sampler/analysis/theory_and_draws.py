@@ -18,7 +18,7 @@ class TheoryAndDraws:
 
     theory  the table of `theory.nc`; None without a theory
     tree    all of `draws.nc`
-    own     name of a theory of the user's own → what it predicts: a label of the axis `predictor`
+    own     name of a theory of the user's own → its predictions: a label of the axis `predictor`
     """
 
     theory: xr.Dataset | None

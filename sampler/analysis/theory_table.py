@@ -1,6 +1,6 @@
 """Everything the theory predicts of a problem, as one labelled table (`theory.nc`).
 
-What a predictor predicts has an axis `predictor`: both orders in 1/N, and infinite width at the
+Predictions have an axis `predictor`: both orders in 1/N, and infinite width at the
 temperature of the problem and at its own. Nonlinear values have infinite width alone.
 """
 

@@ -43,7 +43,7 @@ Rows = Mapping[tuple[str, str], Row]
 class Verdict:
     """A sentence with the word that colours it, and the sentences that give the reasons.
 
-    short: of a sweep, what the command ends with; empty where that is the headline.
+    short: of a sweep, the last line of the command; empty where that is the headline.
     """
 
     tone: str

@@ -67,7 +67,7 @@ def ablate_heads(
     A head is replaced by its mean over examples, padding left out, and by 0. Beside that stand
     Taylor importance (the mean of |∂loss/∂gate|) and the magnitude of its weights. Layers are
     numbered over the whole model, from 1, one that runs several times as several, and heads from 0.
-    Ctrl-C, once heads are being removed, ends with what is done.
+    Ctrl-C, once heads are being removed, ends with the finished part.
     """
     from sampler.heads.costs import ablation, removed_in_order
     from sampler.jobs.prune import shown_steps
@@ -159,13 +159,13 @@ def removable(
 
     model    a PyTorch module, or the task of a network that `train` made
     loss, accuracy
-             the limit, one of them: what may be lost on validation examples in units of the
+             the limit, one of them: largest loss on validation examples in units of the
              model's loss (nats where labels are classes), or as a share of right answers
     validation, test
              pairs of inputs and labels: heads are chosen on the first split, their cost is measured
              on the second
     replacement
-             what a head sends that is removed: nothing, or its mean over examples
+             replacement of a removed head: zero, or its mean over examples
     layers, heads, forward, projection, batch_size
              as for `ablate_heads`: heads that may go
     progress on stderr, or in one line of a notebook
@@ -197,7 +197,7 @@ def removable(
 class RemovableHeads:
     """A set of heads that can go at a limit of loss or accuracy; prints as text.
 
-    result  what the first 0, 1, 2 … heads cost along the axis `removed`, and the heads in their
+    result  cost of the first 0, 1, 2 … heads along the axis `removed`, and the heads in their
             order; its attributes have limit and count
     """
 

@@ -98,7 +98,7 @@ def drawn(recipe: Recipe, progress: bool) -> "xr.DataTree":
 
 
 def stored_draws(recipe: Recipe, out: str | PathLike[str], progress: bool) -> "xr.DataTree":
-    """Draw into a directory, or continue there, and read what it keeps."""
+    """Draw into a directory, or continue there, and read the stored draws."""
     from sampler.jobs.run import start_run
     from sampler.storage.result_files import read_draws
 
@@ -152,10 +152,10 @@ def head_importance(theory: "xr.Dataset", draws: "xr.DataTree | None" = None) ->
 def make_problem(recipe: RecipeOrPath) -> "AnyProblem":
     """Return the start of a theory of your own: kernels, labels, widths, temperature, test set.
 
-    recipe  what the theory is about
+    recipe  of the theory
 
     `learning` is the training set with the network, `attended_test` [test_example, path, channel]
-    the test set; `predictions_at(U_1)` says what follows from an order parameter.
+    the test set; `predictions_at(U_1)` gives the predictor at an order parameter.
     """
     chosen = recipe_of_one(recipe)
     with jax_settings():

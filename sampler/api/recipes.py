@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RecipeOrPath = Recipe | str | os.PathLike[str]
 # Data of so many tasks are held, those that were asked for last.
 MOST_KNOWN = 2
-# What follows from them for other networks is made again after so many.
+# Derived arrays of other networks are made again after so many.
 MOST_MADE = 16
 
 
@@ -131,7 +131,7 @@ def with_directory(recipe: Recipe, out: Any) -> tuple[Recipe, Path]:
 def as_a_command(progress: bool) -> "Iterator[Interruption]":
     """Listen to signals as the program does; print nothing if not asked.
 
-    What is refused inside is named by the argument of a function, not by an option.
+    Errors inside name the argument of a function, not an option.
     """
     from sampler.jobs.interruption import listening
 
@@ -156,7 +156,7 @@ def carried_out(
 ) -> Path:
     """Plan a command and start it; the directory of its results.
 
-    Warns of what is doubtful about the data.
+    Warns of suspicious data.
     """
     chosen, directory = with_directory(recipe, out)
     with as_a_command(progress) as interruption:

@@ -236,7 +236,7 @@ def run(
     recipe    a `Recipe`, or the path of a TOML file
     out       where results go; None: `runs/results/<name>-<hash>`
     figures   draw the figures; `report()` of the result does so later
-    progress  print on stdout and stderr what is done
+    progress  print progress on stdout and stderr
 
     Called again, an interrupted run continues, and a finished one is opened. Arrays of a
     task in memory are kept in the directory. Raises InputError for unusable input. A
@@ -270,11 +270,11 @@ def sweep(
     recipe     a `Recipe`, or the path of a TOML file
     over       values of settings, such as {"network.widths": [10, 100]}; None: the recipe's own
     out        where results go; None: `runs/results/<name>-<hash>`
-    workers    so many processes of this machine, which know only what is installed: a task, an
+    workers    so many processes of this machine, which load installed extensions only: a task, an
                algorithm or anything else that the script itself has registered is refused
     scheduler  address of a Dask cluster, as in "tcp://host:8786"
     figures    draw the figures of all points and of the sweep
-    progress   print on stdout and stderr what is done
+    progress   print progress on stdout and stderr
 
     A point that fails stops no other one; called again, points that are finished are left as they
     are. Raises InputError for unusable input. A `ReliabilityWarning` names the points whose

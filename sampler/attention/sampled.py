@@ -1,6 +1,6 @@
 """Attended inputs of heads whose logit weights are sampled, from these and the inputs.
 
-The only place where sampled attention is computed. What is read of the last layer are the columns
+The only place where sampled attention is computed. Of the last layer only the columns are read
 of the token that is read out: paths are contracted from there down to the inputs, and no product of
 two attention matrices is ever formed.
 """

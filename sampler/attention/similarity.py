@@ -3,10 +3,10 @@
 Of matrices Ω [example, head, key, query], with means over examples and queries t:
 
     distance  d(Ω, Ω') = mean of ½ Σ_s |Ω_st − Ω'_st|, the total variation where columns are laws
-    overlap   q(Ω, Ω') = Σ Ω_st Ω'_st / Σ Ω'_st², sums over examples, too: what of Ω' is in Ω
+    overlap   q(Ω, Ω') = Σ Ω_st Ω'_st / Σ Ω'_st², sums over examples as well: the share of Ω' in Ω
     entropy   S(Ω) = mean of −Σ_s p_st ln p_st in nats, p_st = |Ω_st| / Σ_s' |Ω_s't|
 
-and between all heads of a network, in Frobenius' norm, of matrices and of what they do to inputs.
+and between all heads of a network, in Frobenius' norm, of matrices and of their outputs.
 
 The overlap is linear in Ω, 1 for Ω = Ω', and the weight Ω_ct of a token c where Ω' attends to it
 alone. Heads of a layer with the same prior can be exchanged: no two draws have the same order, and

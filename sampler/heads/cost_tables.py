@@ -15,14 +15,14 @@ from sampler.heads.path_sum import by_layer
 from sampler.presentation.table import Column, Table
 from theory.observables import binomial_error
 
-# Numbers of single heads: what stands above them, and what they are; the last are left out first.
+# Numbers of single heads: headings, and columns; the last are left out first.
 COLUMNS = {
     "mean_loss": ("loss, mean", "loss gained with the mean of the head in its place"),
     "taylor": ("Taylor", "Taylor importance, the mean of |∂loss/∂gate|"),
     "head_score": ("head score", "share of |U₁| on paths through the head, theory"),
     "mean_accuracy": ("accuracy, mean", "accuracy lost with the mean of the head in its place"),
-    "zero_loss": ("loss, zero", "loss gained with zero in the place of the head"),
-    "zero_accuracy": ("accuracy, zero", "accuracy lost with zero in the place of the head"),
+    "zero_loss": ("loss, zero", "loss gained with zero instead of the head"),
+    "zero_accuracy": ("accuracy, zero", "accuracy lost with zero instead of the head"),
     "theory_accuracy": ("accuracy, theory", "accuracy lost by the theory, rows of U₁ zeroed"),
     "theory_loss": ("loss, theory", "squared loss gained by the theory, rows of U₁ zeroed"),
     "magnitude": ("magnitude", "norm of the weights by which the head acts"),
@@ -139,7 +139,7 @@ def whole_values(found: xr.Dataset) -> str:
 def ablation_text(found: xr.Dataset, elsewhere: str | None = None) -> str:
     """The whole model, and all tables, as text for a terminal.
 
-    elsewhere  where columns are that have no room; None: what of `AblatedHeads` has them
+    elsewhere  where columns are that have no room; None: the attribute of `AblatedHeads`
     """
     tables = [table.text(elsewhere=elsewhere or where) for where, table in tables_of(found).items()]
     return "\n\n".join([wrapped(whole_text(found)), *tables])

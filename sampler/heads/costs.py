@@ -46,7 +46,7 @@ def lost(
 
     stoppable  Ctrl-C leaves NaN for the sets that were not reached
 
-    What the whole model has are attributes: `whole_loss`, `whole_loss_error` …
+    Numbers of the whole model are attributes: `whole_loss`, `whole_loss_error` …
     """
     measured = {}
     every = list(dict.fromkeys(((), *map(tuple, sets))))

@@ -216,7 +216,7 @@ def of_run(draw: Callable[[xr.Dataset], Figure | None]) -> Callable[[RunResults]
         if run.pruning is None:
             return None
         stored = xr.Dataset.from_dict(run.pruning)
-        # What was not finite is null in JSON.
+        # JSON has null for non-finite numbers.
         return draw(stored.astype(float))
 
     return draw_run

@@ -1,7 +1,7 @@
 """Trained network and theory, f(x) = Σ_π m_π(x) over attention paths, without some of their heads.
 
 Without a head the sum is over the paths that avoid it. With its mean in its place, each path
-through it brings what it brings on average over the examples.
+through it contributes its average over the examples.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from sampler.transformer.trained_transformer import TrainedValues
 from theory import AttentionPaths, LearningProblem, Predictor, mean_without, predict
 
 Head = tuple[int, int]  # layer and head, counted from 0
-# What a removed head sends: nothing, or its mean over examples.
+# Replacement of a removed head: zero, or its mean over examples.
 Replacement = Literal["zero", "mean"]
 Outputs = Float[np.ndarray, "example output"]
 

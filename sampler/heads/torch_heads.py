@@ -2,7 +2,7 @@
 
 The projection joins the heads of a layer, side by side on its last axis; it is known by its name.
 `torch.nn.MultiheadAttention` uses the weights of its projection without calling it: there the
-identity takes its place, and what comes out are the heads.
+identity takes its place, so that the output is the heads.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 KEY_VALUE_COUNTS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 # The projection, or its end of a name with the number of heads
 Projection = str | Mapping[str, int]
-# (layer from 0, output of its heads [example, token, head, channel], real tokens) → what they send
+# (layer from 0, output of its heads [example, token, head, channel], real tokens) → changed output
 Change = Callable[[int, Any, Any], Any]
 
 
@@ -49,7 +49,7 @@ class HeadProjection:
     """The projection of a layer.
 
     name             of the module in the model
-    heads            side by side in what it is given
+    heads            side by side in its input
     key_value_heads  heads of keys and values, of which each serves as many heads, in their order
     """
 

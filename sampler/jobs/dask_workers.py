@@ -77,7 +77,7 @@ def outcome_of(future: futures.Future) -> PointOutcome:
     try:
         return future.result()
     except Exception as problem:
-        text = f"Dask gave it up ({type(problem).__name__}); the same command goes on from here"
+        text = f"Dask gave it up ({type(problem).__name__}); the same command continues from here"
         return PointOutcome(ExitCode.INTERNAL_ERROR, text)
 
 

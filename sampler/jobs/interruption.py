@@ -1,6 +1,6 @@
 """Signals that ask a command to stop.
 
-The first one sets a flag, which is looked at after every chunk of work: what is done is saved, and
+The first one sets a flag, which is read after every chunk of work: the state is saved, and
 the command leaves. A scheduler that stops a job signals every process of it, and the script of the
 job passes the signal on as well: what arrives within a moment of the first signal is that same
 signal. A later one ends the process; files are complete under their names at any moment, so that

@@ -9,7 +9,7 @@ from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.archives import joined
 from sampler.storage.checkpoints import Checkpoints
 
-# Arrays of a checkpoint: what an algorithm continues from, and what a collector has gathered.
+# Arrays of a checkpoint: the state of an algorithm, and the gathered draws.
 STATE, GATHERED = "state", "gathered"
 
 

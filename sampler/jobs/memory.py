@@ -39,7 +39,7 @@ class Part:
     """Arrays that grow with settings of the recipe.
 
     copies  how many of them there are at the same time
-    remedy  what makes them smaller
+    remedy  a way to make them smaller
     """
 
     name: str
@@ -195,11 +195,11 @@ def byte_text(size: float) -> str:
     return f"{size:.3g} {units[0]}" if size < 1e4 else f"{size:.1e} {units[0]}"
 
 
-# --- what there is
+# --- available memory
 
 # The groups of this process, and where Linux mounts their hierarchies by convention.
 GROUPS_OF_PROCESS, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
-# What a run maps and does not touch, on two cores: libraries, stacks, what allocators hold ready.
+# Mapped and untouched memory of a run on two cores: libraries, stacks, reserves of allocators.
 UNTOUCHED_BYTES = 1.3 * 2**30
 
 

@@ -64,7 +64,7 @@ def pruned(problem: Problem, theory: xr.Dataset, orders: int, seed: int) -> xr.D
     """Heads removed from the trained network of a problem and from its theory, on test examples.
 
     Taylor importance comes from validation examples, where there are any. Beside the costs of each
-    head [head] stand its score, what the theory loses without it, and accuracies in orders of
+    head [head] are its score, the theory's loss without it, and accuracies in orders of
     removal.
     """
 

@@ -88,7 +88,7 @@ def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
         raise InputError(
             "DIR",
             directory,
-            f"holds no {MANIFEST_FILE} that says which command began it; use `run` with its recipe",
+            f"holds no {MANIFEST_FILE} with the command that began it; use `run` with its recipe",
         )
     return manifest.command, AnyRecipe.load(directory / RECIPE_FILE)
 
@@ -101,7 +101,7 @@ def plan_in(directory: Path) -> Plan:
     """
     command, recipe = recipe_in(directory)
     if isinstance(recipe, TrainingRecipe):
-        raise InputError("DIR", directory, "holds a training; only `resume` goes on with it")
+        raise InputError("DIR", directory, "holds a training; only `resume` continues it")
     if recipe.sweep:
         remedy = "is a sweep; name the directory of one of its points"
         raise InputError("DIR", directory, remedy)

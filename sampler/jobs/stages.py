@@ -158,7 +158,7 @@ def store_teacher(plan: Plan, problem: Callable[[], AnyProblem]) -> None:
         write_result(plan.directory, TEACHER_FILE, teacher_table(teacher, problem()))
 
 
-# --- what is printed of a run, and its page
+# --- output of a run, and its page
 
 
 def opening_text(plan: Plan) -> str:
@@ -247,7 +247,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 
 
 def reasons_of_density(tree: xr.DataTree) -> tuple[str, ...]:
-    """Reasons not to trust draws in what was found out about the density."""
+    """Reasons not to trust draws from checks of the density."""
     attributes, reasons = tree["sample_stats"].attrs, []
     if lost := int(attributes.get("log_evidence_lost", 0)):
         reasons.append(lost_points_text(lost, "draws of the proposal of its evidence"))
@@ -280,7 +280,7 @@ def compare_tables(
 ) -> ComparisonTree:
     """Compare theories and draws; without a theory, judge the draws alone.
 
-    own: name of a theory of the user's own → what it predicts.
+    own: name of a theory of the user's own → its predictions.
     """
     diagnostics = diagnose_stage(tree)
     given = TheoryAndDraws(theory, tree, own or {})

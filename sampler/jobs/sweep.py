@@ -51,7 +51,7 @@ NOT_RUN = (
 SECONDS_OF_AN_ARRAY = 120.0
 
 
-# Does what is assigned, and gives every point with its outcome in the order in which they end.
+# Does its assignment, and gives every point with its outcome in the order in which they end.
 # Where a signal asks to stop, no other point is begun, and those in work are saved.
 Engine = Callable[[Assignment], Iterator[tuple[int, PointOutcome]]]
 

@@ -34,12 +34,12 @@ from sampler.storage.directory import (
 from sampler.storage.files import read_json, remove, write_json, write_whole
 
 FOLDER, ASSIGNMENT_FILE, ERRORS_FILE = "outcomes", "assignment.json", "workers.txt"
-# What the points of a sweep print, next to the directory of each.
+# Output of the points of a sweep, next to the directory of each.
 OUTPUT = ".output.txt"
 SECONDS_BETWEEN_LOOKS = 0.25
 # Of a point whose worker is killed.
 MOST_ATTEMPTS = 3
-LOST = f"its worker was killed {MOST_ATTEMPTS} times; the same command goes on from here"
+LOST = f"its worker was killed {MOST_ATTEMPTS} times; the same command continues from here"
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ OnChunk = Callable[[Chunk], None]
 class Counts:
     """Names of the settings of the number of draws.
 
-    chains  chains, or what stands for them
+    chains  chains, or repetitions
     draws   draws of each
     more    the one of both that is raised where draws cannot be trusted yet
     """
@@ -147,9 +147,9 @@ class Judgement:
 
     reasons  why the draws cannot be trusted, each with the value, the limit and the remedy, in
              which names of settings are in backticks
-    remarks  what is no error but worth knowing
+    remarks  information for the user
     numbers  further entries of `diagnostics` in `comparison.json`
-    warning  what is said before everything else, whatever the verdict; empty where there is nothing
+    warning  shown first, whatever the verdict; may be empty
     remedy   of everything that fails, where it has one cause; empty where it is not known
     """
 
@@ -206,9 +206,9 @@ class Chain:
     It holds numbers that are the same throughout a sweep, and is hashable: compiled functions are
     made for it, and serve every space whose arrays have equal shapes. Arrays come from `space`.
 
-    The state is any tree of arrays and random keys: what it holds is what a checkpoint holds, so
+    The state is any tree of arrays and random keys: it is stored in checkpoints, so
     chains continue from one bit for bit. Chains that learn from each other define `advance` instead
-    of `step`, and keep in `shared` what is the same for all.
+    of `step`, and keep the common state in `shared`.
     """
 
     # Whether all chains are advanced side by side, on every device: then `advance` can average.
@@ -238,7 +238,7 @@ class Chain:
     def advance(self, shared, state, space, mean):
         """Make one transition of one chain among all → (shared, state, statistics).
 
-        `mean` averages a number or array over all chains; what is shared has to be made of such.
+        `mean` averages a number or array over all chains; the shared state has to consist of such.
         """
         return shared, *self.step(state, space)
 
@@ -267,7 +267,7 @@ class Algorithm:
     lacks: ClassVar[tuple[str, ...]] = ()
     # Whether it finds the evidence itself.
     gives_evidence: ClassVar[bool] = False
-    # What to do about a chain that does not move.
+    # Remedy for a chain that does not move.
     remedy_if_frozen: ClassVar[str] = "raise `warmup`"
 
     def draw(

@@ -41,7 +41,7 @@ def placed(tree, axes: Axes, mesh: Mesh):
 def partitioned(mesh: Mesh) -> Iterator[None]:
     """Compile for several devices with the older partitioner where Shardy crashes: jaxlib 0.11.2.
 
-    What is compiled with that one is not stored, which needs Shardy.
+    Programs compiled with it are not stored, which needs Shardy.
     """
     before = jax.config.jax_use_shardy_partitioner
     works = mesh.size == 1 or SHARDY_WORKS

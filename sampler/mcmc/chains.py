@@ -1,7 +1,7 @@
 """Chains advanced in chunks that can be stored and resumed.
 
 Of a space and an algorithm this knows what `Space` and `Chain` say, and no task and no file. A
-chunk has positions and statistics; what is stored of its draws is observed when it is finished,
+chunk has positions and statistics; its observables are computed when it is finished,
 then its positions go. One compiled function serves every chunk, whatever its length, and all spaces
 whose arrays have equal shapes, such as those of a sweep. So memory stays bounded, progress is
 visible, and stopping between chunks loses nothing.

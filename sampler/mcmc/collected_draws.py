@@ -31,7 +31,7 @@ PREDICTOR_BYTES, KEPT_BYTES, LOGIT_BYTES = 64 * 2**20, 32 * 2**20, 128 * 2**20
 MANY_NUMBERS, EVERY = 256, 8
 # Draws of each chain, and of all chains, of what only some draws are wanted.
 MOST_THINNED, THINNED_IN_ALL = 400, 6400
-# Kinds of what is gathered, by which its arrays are named.
+# Kinds of gathered arrays, which name them.
 DRAWS, STATISTICS, WARMUP = "draws", "statistics", "warmup"
 COUNTS, SECONDS, ELSEWHERE = "counts", "seconds", "elsewhere"
 
@@ -83,7 +83,7 @@ class ThinnedDraws:
 class Kept:
     """Draws of one quantity: those whose number is a multiple of a stride.
 
-    The stride doubles when there are too many, so what is kept depends on the draws alone, not on
+    The stride doubles when there are too many, so the kept draws depend on the draws alone, not on
     the chunks that they come in nor on how many are still to come.
 
     some    whether only every 8th draw is handed on
@@ -158,7 +158,7 @@ class DrawCollector:
 
     Predictors are rounded to single precision as they come.
 
-    limits        of what is large, by name, or by the beginning of the name of logit weights
+    limits        of large arrays, by name, or by the beginning of the name of logit weights
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
     fixed         gives the elements that the problem fixes, by the name of the draws
     """

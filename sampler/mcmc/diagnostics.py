@@ -76,7 +76,7 @@ def diagnose(
     Of a quantity there may be some of the draws alone. The algorithm
     judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains, elements
     that do not move although the problem does not fix them, a single chain and fewer than four
-    draws fail. `fixed` is asked for what the problem fixes where something does not move, as masks
+    draws fail. `fixed` gives the fixed elements where something does not move, as masks
     of the elements of a draw. `most` elements of each are judged; `more_draws` names the setting to
     raise. Settings of chains and algorithms are in backticks in the reasons.
 
@@ -204,7 +204,7 @@ def worst_share(shares: Float[np.ndarray, " element"], repetitions: int) -> floa
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of effective draws and R-hat, and what to raise for R-hat where draws are not it."""
+    """Limits of effective draws and R-hat, and the setting to raise for R-hat if not draws."""
 
     ess: float
     r_hat: float = R_HAT_LIMIT

@@ -96,7 +96,7 @@ def bridge_halves(
 ) -> list[Bridged]:
     """Both halves of every chain, each bridged to a proposal fitted to the other half.
 
-    This keeps what is fitted apart from what is averaged.
+    Fitted and averaged draws are kept apart.
     """
     require_hessian(space.size)
     points = points.astype(np.float64)

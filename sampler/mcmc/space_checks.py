@@ -1,7 +1,7 @@
 """Checks of a space besides its draws: effects of rounding, and fixed elements.
 
 Of a log density that rounding makes rough no step is short enough, and by one that is off in single
-precision chains accept and refuse wrongly. Elements of what is drawn that a problem fixes have one
+precision chains accept and refuse wrongly. Elements of a draw that a problem fixes have one
 value, whatever the point, such as the predictor of an example whose inputs are 0.
 """
 
@@ -21,7 +21,7 @@ from sampler.streams import Stream, jax_key, stream
 # So close are points that differ by rounding alone, relative to their size, and so many points are
 # compared.
 NEAR, POINTS = 1e-13, 16
-# Roundings by which half of what is the same may differ.
+# Roundings by which half of equal numbers may differ.
 ROUNDINGS = 32.0
 
 
@@ -70,7 +70,7 @@ def _nearby(key, space: Space):
 def fixed_by(space: Space, seed: int) -> dict[str, Bool[np.ndarray, " element"]]:
     """Name → which elements of a draw have the same value at draws from the prior, to rounding.
 
-    What does not differ between these cannot differ between draws from the posterior. In the
+    Elements equal between these are equal between draws from the posterior. In the
     precision in which draws are kept; an element that is no number is not fixed.
     """
     key = jax_key(seed, Stream.FIXED_ELEMENTS)

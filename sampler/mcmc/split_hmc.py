@@ -35,7 +35,7 @@ from sampler.streams import Stream, jax_key
 # A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
 ANGLES = (0.35 * math.pi, 0.65 * math.pi)
 FIRST_STEP = 0.5
-# In the descent: steps of a trajectory at most, and what a step is multiplied by where less than
+# In the descent: steps of a trajectory at most, and the factor of a step where less than
 # half is accepted, or more than the target.
 SHORT, HALVED, GROWN, LEAST_ACCEPTED = 32, 0.5, 1.25, 0.5
 # Shares of warm-up: a descent ends at the first, from which on draws count for the Gaussian; it is
@@ -107,7 +107,7 @@ class RunningMoments:
         """Mean and variance of each coordinate, shrunk towards 0 and 1.
 
         They vary by 1/n and 2/n among draws of a standard normal distribution, and are shrunk by
-        the share that this is of what they vary by (James and Stein).
+        the share that this is of their variance (James and Stein).
         """
         count = SHARE_INDEPENDENT * self.count
         mean = self.sum / self.count
@@ -298,7 +298,7 @@ class Begin(NamedTuple):
 def trajectory(position, momentum, begin: Begin, gaussian: Gaussian, step, count, law: Potential):
     """The end of `count` steps from w = `position`: w, momentum, −ln p and slope; and its begin.
 
-    In one precision −ln p comes with the slope of every step. What is not known of the begin is
+    In one precision −ln p comes with the slope of every step. The unknown part of the beginning is
     found by a step of no length before the first: so the compiler sees one gradient, not two.
     """
     one_precision = law.single is None

@@ -197,7 +197,7 @@ class StoppingRule:
         plenty = judged and check.ess >= PLENTY * CHECKED_ESS and check.r_hat <= R_HAT_LIMIT
         return plenty and not check.passed
 
-    # --- what is said, and stored
+    # --- text, and stored attributes
 
     @property
     def has_enough(self) -> bool:

@@ -2,7 +2,7 @@
 
 space                  a space is its NumPyro model, and all that follows from it
 data                   fixed paths, sampled paths, or tokens: inputs and labels of the examples
-given                  the network given a position, and what it says of every example
+given                  the network given a position, and its predictions of every example
 labels                 distributions of the labels: of all given a position, and of rows that
                        represent them
 weights                all weights of a network, as a NumPyro model

@@ -1,6 +1,6 @@
 """Training and test examples: attended inputs that are fixed or sampled, or tokens.
 
-What is sampled of the inputs, the logit weights of learned heads, has sites and priors here, so
+The sampled part of the inputs, the logit weights of learned heads, has sites and priors here, so
 that learned attention is a kind of data in every space.
 """
 

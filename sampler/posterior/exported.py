@@ -35,7 +35,7 @@ GUARDED = ("disallow", "disallow_explicit")
 def require_settings() -> None:
     """Raise InputError unless JAX computes in float64 and takes numbers from the host.
 
-    Nothing is set here: what is handed out is called outside `jax_settings`.
+    Nothing is set here: the returned functions are called outside `jax_settings`.
     """
     precision = jnp.result_type(float)
     if precision != jnp.float64:
@@ -168,7 +168,7 @@ class FlatDensity:
         """Everything that `draws.nc` has of draws, by name → [*draws, …].
 
         Order parameters, predictors of the test set, and of every training example its log
-        likelihood and a label simulated. `key` is for what is drawn given x, such as f in the
+        likelihood and a label simulated. `key` is for draws given x, such as f in the
         collapsed spaces. Draws are taken a few at a time, so that memory stays bounded.
         """
         require_settings()

@@ -140,7 +140,7 @@ def adapt_proposal(
     """A proposal refitted `ROUNDS` times to weighted pilot samples, and its own pilot sample.
 
     The best is kept, each judged by a pilot sample of its own: in many dimensions a refit can be
-    worse than what it was fitted to. What is lost in any of the samples counts.
+    worse than its target. Draws lost in any of the samples count.
     """
     candidates, lost = [], 0
     for remaining in reversed(range(ROUNDS + 1)):

@@ -29,7 +29,7 @@ from sampler.streams import Stream, jax_key, stream
 
 # Descents: from the mean of the prior, from the mode where the space has one, from so many draws of
 # the prior that stand further from its mean by these factors in turn, and, for each factor, from so
-# many points at which one coordinate alone does: what is a phase of its own may be narrow, and is
+# many points at which one coordinate alone does: a separate phase may be narrow, and is
 # entered along few directions. Of so many such points the likeliest are taken.
 FACTORS = (4.0, 8.0, 16.0, 32.0)
 WIDE_STARTS, PUSHED_STARTS, PUSHED_POINTS = 8, 8, 256

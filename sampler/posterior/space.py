@@ -31,7 +31,7 @@ from sampler.streams import Stream, jax_key, part_of_key, stream
 
 # Site name → value.
 Position = Mapping[str, Array | np.ndarray]
-# What is stored of predictors, from what is given by a position, and that position.
+# Stored numbers of predictors, from a position and the network given it.
 Predict = Callable[[Given, Position], dict[str, Array]]
 
 # The site of the labels, and the site ln(𝒯/𝒯_0), where the temperature has a prior.
@@ -131,7 +131,7 @@ class Space:
 
     name: ClassVar[str]
 
-    # --- what a space defines
+    # --- defined by a space
 
     def model(self, labels: Array | None, inputs: Any = None) -> None:
         """The posterior as a NumPyro model: every site with its prior, and the site `y`.
@@ -186,7 +186,7 @@ class Space:
         """Whether mean and variance of f follow from order parameters and temperature."""
         return False
 
-    # --- what follows from the model
+    # --- derived from the model
 
     def run(
         self,
@@ -270,7 +270,7 @@ class Space:
     ) -> dict[str, Array]:
         """All that is stored of one draw, by name.
 
-        predict  gives what is stored of predictors on the test set; None: all that there is
+        predict  gives the stored numbers of predictors on the test set; None: all
         """
         temperature = self.temperature_at(position)
         given = self.given(position, part_of_key(key, Stream.FUNCTION))

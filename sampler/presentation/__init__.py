@@ -9,7 +9,7 @@ status_text     the progress of runs, as `status` and `list` print it
 terminal        lines of a terminal
 summary         what commands print of a run, in the order in which a physicist asks
 notebook        what Python shows of a comparison
-style           what all figures share: their entry in the table, colours, fonts, writing to disk
+style           common to all figures: their entry in the table, colours, fonts, writing to disk
 figures         the figures of runs and sweeps
 report          one page about a run or a sweep, by the templates in `pages`
 """

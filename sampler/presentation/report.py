@@ -52,7 +52,7 @@ FILES = {
     "sweep.csv": "the sweep, a row per point",
     "sweep.nc": "the sweep, a dimension per swept key",
     "selection.json": "the temperatures chosen on the validation split",
-    "pruning.json": "heads removed, and what it costs",
+    "pruning.json": "heads removed, and the cost",
     "run.log": "what was printed",
 }
 PROVENANCE = ("begun", "command", "recipe_hash", "seeds")
@@ -101,7 +101,7 @@ def write_report(
     At the end of a command the page is there before the figures are, which take longest.
 
     ended    the exit code of the command that is about to end here and has not recorded it yet
-    results  those that are in memory; what is not is read from the directory
+    results  those in memory; others are read from the directory
     figures  whether they are drawn; without them the page says how they are
     failed   takes, by name, what single figures fail with; without it the first error is raised
 
@@ -265,4 +265,4 @@ def files_table(directory: Path) -> Table:
         if (directory / name).is_file()
     ]
     columns = ("file", "holds", Column("size", **SIZE, digits=2))
-    return Table("Files beside this page", columns, rows)
+    return Table("Files next to this page", columns, rows)

@@ -73,7 +73,7 @@ def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table:
     # Where there is no U_1 they are those of the predictor.
     judged = quantity_name(HEADLINE if HEADLINE in diagnostics.quantities else "predictor")
     rows += [[label.format(judged), cost[key], ""] for key, label in COST.items() if key in cost]
-    return Table("The sampler, and what it cost", ("", "value", "limit"), rows)
+    return Table("The sampler and its cost", ("", "value", "limit"), rows)
 
 
 def tempered_rows(numbers: Mapping[str, Any]) -> list[list[object]]:

@@ -39,7 +39,7 @@ class FigureEntry:
 
     draw         from results (`RunResults`, `SweepResults`) to a figure, None where it does not
                  apply
-    caption      below it in the report: what is compared, and how to read it
+    caption      below it in the report: subject, and how to read it
     alternative  text in place of the picture, for screen readers
     of           kinds of results that it is drawn from: "run", "sweep"
     section      its part of the report of a run: "comparison", "attention" or "diagnostics"

@@ -75,7 +75,7 @@ def solved_text(run: RunResults) -> str:
 def printed_tables(run: RunResults, tables: Sequence[Table]) -> str:
     """Those of several tables that have rows, each below an empty line.
 
-    What has no room is on the page, where there is a directory for one.
+    Columns without room are on the page, where there is a directory for one.
     """
     elsewhere = "" if run.directory is None else EVERYTHING
     texts = [table.text(elsewhere=elsewhere, most=MOST_ROWS) for table in tables if table]

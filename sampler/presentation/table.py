@@ -84,7 +84,7 @@ class Table:
             tuple(column.cell(given) for column, given in zip(columns, row, strict=True))
             for row in self.rows
         )
-        # A frozen dataclass leaves no other way to store what was normalised.
+        # A frozen dataclass leaves no other way to store the normalised value.
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "rows", rows)
 
@@ -166,7 +166,7 @@ def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[l
             break
         shown.remove(max(droppable, key=lambda pair: pair[0].dropped))
         table = rich_table(shown)
-    # Names make room first: rich would take it from other texts alike, and cut off what is last.
+    # Names make room first: rich would take it from other texts alike, and cut off the end.
     least, natural = Measurement.get(console, boundless, table)
     if least <= width < natural:
         names = table.columns[0]

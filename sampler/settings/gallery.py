@@ -1,7 +1,7 @@
 """Recipes that ship with the program: questions, needs, and copies to begin with.
 
 They are the recipes of the gallery. The first two lines of each are comments: its title, and
-`Needs …`, what it takes and how long. Other comments name files as seen from the folder of the
+`Needs …`, with needs and time. Other comments name files as seen from the folder of the
 recipe.
 """
 
@@ -26,8 +26,8 @@ class ShippedRecipe:
     """A recipe of the gallery.
 
     name   its name, and that of its file without the suffix
-    title  what it asks, a sentence
-    needs  what it takes besides the program, and how long, as in `nothing; half a minute`
+    title  its question, a sentence
+    needs  data or programs, and time, as in `nothing; half a minute`
     text   the whole file
     """
 

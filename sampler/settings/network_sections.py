@@ -68,7 +68,7 @@ class Network(Section):
     ("before"), or of z after each attention and MLP ("after"); outside the theory, and only
     sampled."""
     residual: Switch = False
-    """Whether attention and MLP are added to what they read, (z + …)/√2, which needs equal widths;
+    """Whether attention and MLP are added to their input, (z + …)/√2, which needs equal widths;
     outside the theory, and only sampled."""
     mlp: Mlp | None = None
     """A layer W_2 φ(W_1 z/√N)/√M after each attention: a table with `width` M and `activation`

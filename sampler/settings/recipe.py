@@ -53,7 +53,7 @@ from sampler.settings.types import FOLDER, Mark, Name, RelativePath
 if TYPE_CHECKING:
     from sampler.posterior.exported import FlatDensity
 
-# What a sweep cannot change: its points share a name, and have no sweep of their own.
+# Settings that a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
 MOST_POINTS = 100_000
 # What says how chains end, and all that decides it where it is left open.
@@ -69,7 +69,7 @@ class AnyRecipe(Section):
     """A recipe of any command: a name, a hash, and a text."""
 
     name: Name = "python"
-    """What the directory of its results begins with; a file has to name its recipe."""
+    """Beginning of the name of the results; required in a file."""
 
     @classmethod
     def load(cls: type[Made], path: str | Path, changes: Changes = ()) -> Made:
@@ -110,7 +110,7 @@ class AnyRecipe(Section):
         """Return the recipe with other values of dotted keys, as {"network.widths": 20}.
 
         A key that is changed is no longer swept; "sweep.network.widths" gives values to sweep. What
-        follows from what was changed is chosen again. Raises InputError as `Recipe` does.
+        depends on the changes is chosen again. Raises InputError as `Recipe` does.
         """
         return type(self).of_settings(self.given(), changes)
 
@@ -207,7 +207,7 @@ class Recipe(AnyRecipe):
         The keyword argument `labels` is None where labels are to be drawn; `inputs_new` adds the
         site `y_new`, labels of new examples. Raises InputError where JAX does not compute in
         float64 (`numpyro.enable_x64()` comes first), for a network outside the theory in another
-        space than "hidden_weights" and "weights", and for what does not fit the memory.
+        space than "hidden_weights" and "weights", and beyond the memory.
         """
         from sampler.api.posterior import numpyro_model
 
@@ -228,7 +228,7 @@ class Recipe(AnyRecipe):
     def fill_in_and_refuse(self) -> "Recipe":
         """Fill in what the task sets in [attention] and [network]; refuse what contradicts them.
 
-        What is filled in does not count as given: another task may set something else.
+        These defaults do not count as given: another task may set others.
         """
         task = self.task
         if self.attention is not None and not (task.head_kinds or task.brings_heads):
@@ -383,7 +383,7 @@ def load_recipe(
 def with_changes(settings: dict[str, Any], changes: dict[str, Any]) -> None:
     """Set dotted keys, which are then no longer swept, and give swept keys their first values.
 
-    What a change says of how chains end takes the place of what was said before.
+    Settings of the end of chains in a change replace the former ones.
     """
     sweep = changes.pop("sweep", settings.pop("sweep", {}))
     if not isinstance(sweep, dict):

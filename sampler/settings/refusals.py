@@ -24,7 +24,7 @@ from sampler.settings.task_sections import INPUTS, LEARNED, Attention, TaskSetti
 from sampler.settings.types import AUTO
 from theory.size_limits import HESSIAN_COORDINATES
 
-# Whether settings do not go together, the one that is refused, and what to do.
+# Whether settings contradict, the refused one, and the remedy.
 Conflict = tuple[bool, str, str]
 
 
@@ -153,7 +153,7 @@ def refuse_without_theory(outside: OutsideTheory | None, learns: bool, remedy: s
 
     outside  the setting that is outside of it
     learns   whether the network learns its attention
-    remedy   what to do instead
+    remedy   for the user
     """
     if outside is not None:
         text = f"the theory needs a sum over attention paths: {remedy}, or remove this setting"

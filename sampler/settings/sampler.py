@@ -72,7 +72,7 @@ FewestDraws = Annotated[int, Field(strict=True, ge=4)]
 class Sampler(Section):
     """The sampler: space, algorithm, number of draws, and the points of a sweep.
 
-    What is "auto" is chosen from the sizes of the problem: the fastest, by prediction, among those
+    "auto" chooses by the sizes of the problem: the fastest, by prediction, among those
     that the other settings allow. With `until` = "trusted" chains continue until their diagnostics
     pass at two checks in a row, or `max_draws` or `max_minutes` are reached. With `points` =
     "selected" only the best temperature is sampled, chosen by the theory for each value of the
@@ -140,7 +140,7 @@ class Sampler(Section):
     def choose_end(self) -> "Sampler":
         """Choose how chains end, where only one of `until` and `draws` is given, or none.
 
-        What is chosen does not count as given: where other settings change it is chosen again.
+        The choice does not count as given: if other settings change it is made again.
         """
         given, fewest = self.model_fields_set, type(self).model_fields["repetitions"].default
         if "until" not in given:
@@ -165,7 +165,7 @@ class Sampler(Section):
 
     @property
     def chain_count(self) -> int:
-        """Chains, or what stands for them."""
+        """Chains, or repetitions."""
         return getattr(self, self.algorithm_class.counts.chains)
 
     @property

@@ -27,7 +27,7 @@ class Section(BaseModel):
     What checks it is made at its first use: a recipe needs few of all sections.
 
     table  its place in a recipe, as in `network.mlp`; the recipe itself has none
-    told   what is said of it; its help has the meaning of every field as well
+    told   its description; its help has the meaning of every field as well
     """
 
     model_config = ConfigDict(

@@ -22,7 +22,7 @@ from sampler.settings.types import (
 LEARNED, UNIFORM = "learned", "uniform"
 # The sets of examples.
 SPLITS = ("train", "test", "validation")
-# What the logits of learned heads are made from.
+# Inputs of the logits of learned heads.
 INPUTS, STREAM = "inputs", "stream"
 
 
@@ -66,7 +66,7 @@ class Attention(Section):
     """The prior of learned heads, whose logit weights are sampled: a table with `form`, `rank` and
     `variance`; by default the distribution that random heads are drawn from."""
     reads: Literal["inputs", "stream"] = "inputs"
-    """What the logits of learned heads are made from: the inputs of the network in all layers, or
+    """Inputs of the logits of learned heads: the inputs of the network in all layers, or
     "stream", the hidden vectors z/√N below the layer, normalised where `network.norm` = "before".
     A network that reads its stream is outside the theory, and only sampled; its logits have the
     form "low_rank" by default, with `attention.learned.variance` as scale."""
@@ -91,7 +91,7 @@ class DataSettings(Section):
         return {"kind": self.kind, **handler(self)}
 
     def kept_in(self, directory: Path) -> "TaskSettings":
-        """The same data; what no file has is then one in the directory of the results."""
+        """The same data; arrays in memory are then a file in the directory of the results."""
         return self
 
     def keep(self, directory: Path) -> None:
@@ -107,8 +107,8 @@ class TaskSettings(DataSettings):
     """Settings of a task, from which it makes its data.
 
     head_kinds          the heads to choose from, where the task leaves the choice to the recipe
-    attention_defaults  what such a task sets in [attention], `heads` among it
-    network_defaults    what the task sets in [network]
+    attention_defaults  settings of such a task in [attention], `heads` among it
+    network_defaults    settings of the task in [network]
     brings_heads        whether the data come with heads, for which [attention] may choose others
     """
 

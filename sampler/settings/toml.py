@@ -188,6 +188,6 @@ def numbers_of(option: str, text: str) -> range:
         raise InputError(option, text, "the step of a range must not be 0")
     numbers = range(start, stop, *step)
     if not 0 < len(numbers) <= LONGEST_RANGE:
-        remedy = f"a range has from 1 to {LONGEST_RANGE} numbers; 0:3 stands for 0, 1, 2"
+        remedy = f"a range has from 1 to {LONGEST_RANGE} numbers; 0:3 means 0, 1, 2"
         raise InputError(option, text, remedy)
     return numbers

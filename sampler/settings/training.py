@@ -28,8 +28,8 @@ TRAIN = "train"
 class TrainingTask(DataSettings):
     """Settings of the examples that a network is trained on.
 
-    of_training  what the examples are made of, in words
-    tokens       tokens of an example, where its kind fixes them, and what they are of
+    of_training  kind of the examples, in words
+    tokens       tokens of an example, where its kind fixes them, and their unit
     """
 
     of_training: ClassVar[str]

@@ -27,14 +27,14 @@ class Mark(Enum):
     """Properties of a setting besides type, limits, default and meaning."""
 
     CHANGES_NO_DRAW = "may differ between a run and its continuation"
-    CAN_BE_RAISED = "ends a run that goes on where it is raised; not in the hash"
+    CAN_BE_RAISED = "ends a run that continues when it is raised; not in the hash"
 
 
 @dataclass(frozen=True)
 class RelativePath:
     """A mark of settings that name files or folders, relative to the recipe.
 
-    A path says where data are; what they are is said by their checksum.
+    A path gives the place of data; a checksum identifies them.
 
     suffixes  endings of file names; a text that ends otherwise is no path
     """

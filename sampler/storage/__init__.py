@@ -2,7 +2,7 @@
 
 files         written whole or not at all; strict JSON, and values as it has them
 directory     names of files, log and lock of a run directory
-manifest      what was asked for in a directory, and who computed what
+manifest      commands of a directory, and who computed each stage
 fingerprint   what determines the draws, and what files say of it
 run_directory a directory that this process holds: who may continue it, its manifest in memory
 result_files  result files of a run, written and read

@@ -47,7 +47,7 @@ class Checkpoints:
     folder       where they are; None: nothing is saved
     determined   what determines it, which a checkpoint must agree with to be used (`determining`)
     every        seconds after which a save is due; with fewer than usual a long save counts less
-    work         what is saved: "run" or "training"
+    work         "run" or "training"
     """
 
     folder: Path | None = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 8
 # Files in the making; a killed process leaves them behind.
 UNFINISHED = ".part-"
-# What a file system answers that does not have a request.
+# Errors of a file system that lacks an operation.
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY)
 # What helps against an error of the system; against any other: mend that.
 REMEDIES = {
@@ -114,7 +114,7 @@ def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        remedy = f"cannot be read ({problem}); make it anew with `{command}`"
+        remedy = f"cannot be read ({problem}); make it again with `{command}`"
         raise InputError(path.name, path, remedy) from None
 
 

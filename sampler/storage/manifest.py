@@ -70,7 +70,7 @@ class Manifest(Frozen):
     outcome   of the command; None until it came to its end
     stages    stage → who computed it
     devices   that chains began on
-    concerns  what is doubtful about the data
+    concerns  about suspicious data
     choice    space and algorithm that are sampled, why, and the steps of warm-up
     seeds     by their keys in the recipe
     plan      what determines the draws, which a continuation must agree with

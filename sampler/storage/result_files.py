@@ -6,7 +6,7 @@ draws.nc         the draws, `write_result`, `read_draws`
 comparison.nc    theories against draws, `write_comparison`, `read_comparison`; its summary beside
                  it in `comparison.json`
 
-The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
+The readers raise the same InputError, with the file, the damage and the remedy.
 """
 
 from collections.abc import Container, Mapping

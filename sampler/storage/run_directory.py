@@ -33,7 +33,7 @@ from sampler.storage.manifest import (
 if TYPE_CHECKING:
     from sampler.settings.recipe import AnyRecipe
 
-# What a run that was killed before it began may have left there.
+# Files of a run that was killed before it began.
 BEGINNINGS = {LOCK_FILE, LOG_FILE}
 # Keys that an error names.
 MOST_NAMED = 3
@@ -124,14 +124,14 @@ def opened_directory(
     seconds   how long another process may have the directory before it is in use
 
     Raises InputError if it cannot be written, is in use, or holds anything else: other settings,
-    data and versions are named. What was made for a run that never began is removed.
+    data and versions are named. Files of a run that never began are removed.
     """
     made = make_folders(path)
     try:
         refuse_foreign(path)  # where not even a lock is left behind
         refuse_another(path, recipe, extended)
         with locked(path, seconds), log_to(path):
-            # Another process may have begun there since: what that wrote stays.
+            # Another process may have begun there since: its files stay.
             refuse_foreign(path)
             directory = RunDirectory(path, recipe, determined, read_manifest(path))
             refuse_another(path, recipe, extended)
@@ -148,7 +148,7 @@ def opened_directory(
             with suppress(OSError):
                 for name in BEGINNINGS:
                     (path / name).unlink(missing_ok=True)
-                for folder in made:  # the deepest first; only what was made here and is empty
+                for folder in made:  # the deepest first; only empty folders made here
                     folder.rmdir()
         raise
 
@@ -230,7 +230,7 @@ def refuse_differences(path: Path, manifest: Manifest, determined: Mapping[str, 
 def differing_keys(recipe: "AnyRecipe", other: "AnyRecipe") -> list[str]:
     """Dotted keys in which two recipes differ, wherever their data lie; none of the same recipe.
 
-    What a run may change counts as equal: how far it goes at most, and which values the keys of a
+    Settings that a run may change count as equal: its limits, and which values the keys of a
     sweep have.
     """
 

@@ -113,7 +113,7 @@ def read_examples(
         inputs += found
         labels.append(read_labels(f"labels_{name}", pair[1], count_of(found)))
     if not inputs:
-        remedy = "no batch came; make a loader that has run out anew"
+        remedy = "no batch came; make an exhausted loader again"
         raise InputError(name, Verbatim("(no examples)"), remedy)
     known = [of_batch for of_batch in labels if of_batch is not None]
     if len(known) not in (0, len(labels)):

@@ -63,7 +63,7 @@ def read_inputs(inputs: Any, first: int = 0) -> list[Batch]:
     """All examples, numbered from `first`, in as many batches as there are shapes of examples.
 
     inputs  one tensor [example, …], tensors by the name of their argument, a list of examples, or
-            what was read before
+            earlier inputs
 
     Raises InputError for no examples at all, and where tensors have not as many.
     """
@@ -147,7 +147,7 @@ def evaluating(model: Any) -> Iterator[None]:
 def around_forward(module: Any, around: Callable[..., Any]) -> Iterator[None]:
     """A module that computes around(forward, *positional, **named), until the end.
 
-    Within its hooks, so that those of others are given what they are always given.
+    Within its hooks, so that other hooks get their usual arguments.
     """
     own = vars(module).get("forward")  # of another library
     module.forward = partial(around, module.forward)

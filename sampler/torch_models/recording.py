@@ -38,7 +38,7 @@ IN_ANOTHER_WAY = (
     "; give attention=lambda model, batch: (tokens, [weights of each layer]), tokens [example, "
     "token, channel], weights [example, head, query, key]"
 )
-# Of what a call of `torch.nn.MultiheadAttention` returns.
+# Of the output of `torch.nn.MultiheadAttention`.
 EVERY_HEAD = {"need_weights": True, "average_attn_weights": False}
 
 
@@ -46,7 +46,7 @@ EVERY_HEAD = {"need_weights": True, "average_attn_weights": False}
 class RecordedAttention(Examples):
     """The attention of a model on some examples: float64 of one in double precision, else float32.
 
-    Inputs are the tokens before the first layer that is chosen; what is padding is 0.
+    Inputs are the tokens before the first layer that is chosen; padding is 0.
 
     chosen   heads, from 0, by the number of their layer in the model, from 1
     modules  of the layers, by their names in the model
@@ -195,7 +195,7 @@ def refuse_unseen(attention: Sequence[np.ndarray], numbers: np.ndarray) -> None:
     largest = np.max([matrices.max(axis=(1, 3)) for matrices in attention], axis=0)
     for example, token in np.argwhere(largest == 0.0):  # not where it is no number
         remedy = (
-            "no token gives it weight; say what is padding by `attention_mask` [example, token] "
+            "no token gives it weight; mark padding by `attention_mask` [example, token] "
             "among the named inputs, 1 for a token and 0 for padding, or give a list of sequences"
         )
         where = f"attention to token {token} of example {numbers[example]}"

@@ -178,7 +178,7 @@ def with_validation(
     }
     best = state.best
     if not state.curve or merit(point) > merit(state.best_point):
-        # A copy: on a CPU the array could be a view of what the device uses again.
+        # A copy: on a CPU the array could be a view of memory that the device reuses.
         best = {name: np.array(values) for name, values in state.parameters.items()}
     return replace(state, best=best, curve=(*state.curve, point), losses=())
 

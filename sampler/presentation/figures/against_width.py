@@ -67,7 +67,7 @@ def by_width(dataset: xr.Dataset) -> xr.Dataset | None:
     error      Monte Carlo error of the samples [place, path, path_]
     degrees    of freedom that it is known by
     space, sound
-               what was sampled, empty where nothing was; whether it passed its diagnostics
+               sampled values, or empty; whether it passed its diagnostics
 
     None unless the points differ by width (and space) alone, layers have one width, and some point
     is solved.

@@ -232,7 +232,7 @@ ORDER_PARAMETER_AGAINST_WIDTH = style.FigureEntry(
     draw_order_parameter_against_width,
     "Order parameter U₁ at some points of the sweep, a row each: theories, and on the right the "
     "exact posterior. Every row has a colour scale of its own.",
-    "Coloured matrices over pairs of attention paths: U₁ of the theory beside the samples, for "
+    "Coloured matrices over pairs of attention paths: U₁ of the theory and of the samples, for "
     "several points of the sweep.",
     of=("sweep",),
 )

@@ -11,7 +11,7 @@ from sampler.analysis.results import RunResults
 from sampler.presentation import style
 from theory.observables import labels_are_classes
 
-# Quantity → what a panel shows of it.
+# Quantity → its numbers in a panel.
 PANELS = {
     "order_parameter": "elements of $U_1$",
     "predictor_mean": "mean $m(x)$",
@@ -143,5 +143,5 @@ THEORY_AGAINST_DRAWS = style.FigureEntry(
 PREDICTOR_SAMPLED = style.FigureEntry(
     draw_sampled_predictor,
     "The predictor over the test set, by the samples alone.",
-    "Sampled mean and deviation of the predictor over the test set, without a theory beside.",
+    "Sampled mean and deviation of the predictor over the test set, without a theory.",
 )

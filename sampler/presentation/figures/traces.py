@@ -85,6 +85,6 @@ CHAINS = style.FigureEntry(
     "In brackets stands the place of the slowest element, from 0. Chains that mix look like noise, "
     "lie on top of each other, and have flat ranks within the grey band.",
     "Lines: log posterior, predictor and U₁ against the number of the draw, one colour per chain, "
-    "with rank histograms beside.",
+    "with rank histograms.",
     section="diagnostics",
 )
