@@ -25,7 +25,6 @@ from theory import (
     Predictor,
     compress,
     left_out_log_density,
-    log_evidence_at_saddle,
     predict,
     solve_saddle_point,
 )
@@ -142,46 +141,6 @@ def test_slopes_in_the_order_parameter_are_those_of_jax(compressed, rng):
     # ∂/∂F = 2 (∂/∂U) F
     expected = jax.jacfwd(densities)(factor)
     np.testing.assert_allclose(2.0 * slopes @ factor[None], expected, rtol=1e-7, atol=1e-9)
-
-
-def by_quadrature(problem):
-    """ln p(y_i | y_−i) = −ln ⟨1/p(y_i | y_−i, U_1)⟩ of one path, on a grid of ln U_1 and ln U_a.
-
-    Both order parameters are numbers: the posterior is exp(−A/2) dU_1/U_1 dU_a/U_a.
-    """
-    width, readout = problem.architecture.widths
-    features = np.asarray(problem.features)[:, 0]
-    labels, noise = np.asarray(problem.labels)[:, 0], problem.temperature * np.eye(len(features))
-    overlap, above = np.exp(np.linspace(-8.0, 6.0, 1201)), np.exp(np.linspace(-8.0, 6.0, 601))
-    inverse = np.linalg.inv(overlap[:, None, None] * (features @ features.T) + noise)
-    alpha, precision = inverse @ labels, np.diagonal(inverse, axis1=1, axis2=2)
-    ratio = overlap[:, None] / above
-    energy = (alpha @ labels - np.linalg.slogdet(inverse)[1])[:, None]
-    energy = energy + readout * (above - np.log(above)) + width * (ratio - np.log(ratio))
-    weights = np.exp(-0.5 * (energy - energy.min())).sum(axis=1)
-    given = 0.5 * (np.log(precision / (2.0 * np.pi)) - alpha**2 / precision)
-    return -np.log(weights @ np.exp(-given) / weights.sum())
-
-
-@pytest.mark.parametrize(("width", "examples"), [(5, 8), (10, 10), (20, 20), (50, 30)])
-def test_the_density_of_the_posterior_is_the_ratio_of_evidences_and_not_that_at_a_point(
-    width, examples, rng
-):
-    """Both differ from the density at the saddle point of all labels at order 1/N."""
-    arch = Architecture((1,), (width, width), (1.0, 1.0, 1.0), channels=5)
-    problem = random_problem(arch, rng, examples=examples, temperature=0.3)
-    saddle, evidences = solve_saddle_point(problem), []
-    for kept in ~np.eye(examples, dtype=bool):
-        rest = replace(problem, attended=problem.attended[kept], labels=problem.labels[kept])
-        evidences.append(log_evidence_at_saddle(rest, solve_saddle_point(rest)))
-    received = (
-        log_evidence_at_saddle(problem, saddle) - np.array(evidences),
-        LeftOutAtSaddle.of(problem, saddle).log_density(),
-        np.asarray(left_out_log_density(problem, saddle.order_parameters.factors[0])),
-    )
-    exact = by_quadrature(problem)
-    ratio, moved, fixed = (np.sqrt(np.mean((one - exact) ** 2)) for one in received)
-    assert ratio < min(moved, fixed) / 3
 
 
 @pytest.mark.heavy

@@ -16,7 +16,6 @@ from tests.problems import (
     order_parameters_of,
     random_network_data,
     random_problem,
-    scalar_problem,
 )
 from theory import (
     Architecture,
@@ -115,39 +114,6 @@ def test_every_upper_layer_follows_from_its_neighbours(solved):
         limit = equation_tolerance(saddle) * np.linalg.cond(scale)
         assert limit < 1e-4 * np.abs(expected).max(), "the comparison must be able to fail"
         np.testing.assert_allclose(matrices[layer], expected, rtol=0, atol=limit)
-
-
-def test_one_path_against_minimisation_by_hand():
-    """L = H = O = 1: two numbers, minimised by SciPy without any derivative."""
-    problem, _ = scalar_problem(np.random.default_rng(3))
-    arch = problem.architecture
-    (lower_width, upper_width), (first, second, third) = arch.widths, arch.variances
-    features = np.sqrt(first / arch.channels) * np.asarray(problem.attended)[:, 0]
-    labels, gram = np.asarray(problem.labels)[:, 0], features @ features.T
-
-    def by_hand(logs):
-        u, u_a = np.exp(logs)
-        noisy = u * gram + problem.temperature * np.eye(len(labels))
-        return (
-            upper_width * (u_a / third - np.log(u_a))
-            + lower_width * (u / (second * u_a) - np.log(u) + np.log(u_a))
-            + np.linalg.slogdet(noisy)[1]
-            + labels @ np.linalg.solve(noisy, labels)
-        )
-
-    grid = np.linspace(-4, 4, 41)
-    begin = min(((a, b) for a in grid for b in grid), key=by_hand)
-    options = {"xatol": 1e-9, "fatol": 1e-14, "maxiter": 4000}
-    simplex = scipy.optimize.minimize(by_hand, begin, method="Nelder-Mead", options=options)
-    saddle = solve_saddle_point(problem)
-    received = [float(np.log(m[0, 0])) for m in saddle.order_parameters.matrices]
-    # A function known to rounding fixes its minimum to the square root of that only.
-    depth = np.finfo(float).eps * 10 * abs(simplex.fun)
-    curvature = saddle.smallest_hessian_eigenvalue * max(arch.widths) / 4  # per unit of ln U
-    limit = np.sqrt(2 * depth / curvature) + 1e-9
-    np.testing.assert_allclose(received, simplex.x, rtol=0, atol=2 * limit)
-    # minimum values agree to second order in that distance
-    np.testing.assert_allclose(saddle.action * max(arch.widths), simplex.fun, rtol=1e-12)
 
 
 def test_hessian_products_lead_to_the_same_place(monkeypatch):

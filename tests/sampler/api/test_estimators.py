@@ -109,6 +109,18 @@ def test_repetitions_are_weighed_by_their_evidence(data, fitted):
         np.testing.assert_allclose(found[name].values[:, 0], values, rtol=limit, err_msg=name)
     probability = tempered.predict_proba(X[:9])[:, 1]
     np.testing.assert_allclose(probability, expected["probability"], rtol=limit)
+    # Errors are about the weighted means: what these change by without one repetition, and the
+    # distance of the mean to second order in cumulants of the evidence, which counts three times.
+    for name, of_draw in {
+        "mean": mean,
+        "variance": variance + (mean - whole) ** 2 * count / (count - 1),
+    }.items():
+        of_one, logs = of_draw.mean(axis=1), np.log(weights)
+        square = np.mean((expected[name] - of_one) ** 2, axis=0)
+        covariance = np.einsum("c,cx->x", logs - logs.mean(), of_one)
+        square += 9.0 * (of_one.mean(axis=0) + covariance - expected[name]) ** 2
+        error = found[f"{name}_mcse"].values[:, 0]
+        np.testing.assert_allclose(error, np.sqrt(square), rtol=1e-4, err_msg=name)
     equal = fitted.predict_proba(X[:9])[:, 1]
     assert np.abs(probability - equal).max() > 1e-3
 
