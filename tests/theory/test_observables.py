@@ -18,6 +18,7 @@ from theory.observables import (
     accuracy,
     correct,
     labels_are_classes,
+    off_diagonal_share,
     participation_ratio,
 )
 
@@ -35,6 +36,17 @@ def test_several_outputs_are_judged_by_the_largest():
     mean = np.array([[0.1, 0.2, 0.3], [-1.0, -2.0, -3.0], [5.0, 4.0, 0.0], [0.0, 1.0, 0.0]])
     assert accuracy(mean, ONE_HOT) == 0.75
     np.testing.assert_array_equal(correct(mean, 2 * ONE_HOT - 1), [True, True, False, True])
+
+
+def test_of_several_classes_all_must_be_right():
+    """Pairs of classes of three: right are both, the first, the second."""
+    labels = np.concatenate([np.eye(3)[[0, 2, 1]], np.eye(3)[[1, 1, 0]]], axis=1) - 1 / 3
+    mean = labels.copy()
+    mean[1, 3:] = [0.0, 0.1, 0.2]
+    mean[2, :3] = [3.0, 2.0, 1.0]
+    assert labels_are_classes(labels)
+    np.testing.assert_array_equal(correct(mean, labels), [True, False, False])
+    assert accuracy(mean, labels) == 1 / 3
 
 
 @pytest.mark.parametrize(
@@ -118,3 +130,8 @@ def test_the_participation_ratio_counts_equal_eigenvalues(rng):
     expected = values.sum() ** 2 / (values**2).sum()
     received = participation_ratio(overlap + np.ones((5, 5)))
     assert_equal_to_rounding(received, expected, operations=100)
+
+
+def test_the_share_off_the_diagonal():
+    assert off_diagonal_share(np.diag([1.0, 2.0])) == 0.0
+    assert off_diagonal_share(np.array([[1.0, -1.0], [-1.0, 1.0]])) == 0.5

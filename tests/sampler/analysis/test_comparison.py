@@ -274,6 +274,12 @@ def test_draws_that_fail_are_ahead_of_nothing(given):
     comparison = run_of(given, FAILED).comparison
     assert comparison.table()["ahead"].isna().all()
     assert not other_networks_table(comparison)
+    row = comparison.rows["order_parameter", "leading"]
+    assert row["state"] == "not trusted"
+    assert (
+        row["difference"]
+        == run_of(given).comparison.rows["order_parameter", "leading"]["difference"]
+    )
 
 
 def test_no_verdict_on_a_theory_where_infinite_width_stands_alone(rng):

@@ -21,8 +21,10 @@ from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.data.examples import Examples, StreamedExamples, spread_over_labels
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.problem import Problem, square_roots
+from tests.dense import dense_kernel
+from tests.problems import ARCHITECTURES, random_problem
 from tests.small import PATH_NAMES, collect, healthy_statistics, random_observables, small_problem
-from theory import Features, kernel_alignment
+from theory import Features, compress, kernel_alignment
 
 PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})
 
@@ -131,6 +133,19 @@ def test_alignment_of_draws_is_that_of_their_mean_kernel(rng, outputs):
     labels, mean = jnp.asarray(problem.labels).reshape(-1), draws["order_parameter"].mean((0, 1))
     expected = kernel_alignment(jnp.asarray(whole_kernel(problem, mean)), labels)
     np.testing.assert_allclose(received["kernel_alignment"], expected, rtol=1e-8)
+
+
+def test_alignment_of_draws_is_that_of_all_examples_where_rows_stand_for_them(rng):
+    whole = random_problem(ARCHITECTURES["one head"], rng, examples=9)
+    rows = compress(whole)
+    problem, count = Problem(rows, whole.attended[:1], None, (), ()), len(rows.labels)
+    assert count < 9
+    drawn = {"order_parameter": rng.uniform(0.5, 2.0, (2, 40, 1, 1))}
+    received = sampled_alignment_of(problem, drawn)["kernel_alignment"]
+    mean = drawn["order_parameter"].mean((0, 1))
+    kernel = dense_kernel(whole.attended, whole.attended, mean, whole.architecture)
+    expected = kernel_alignment(jnp.asarray(kernel), jnp.asarray(whole.labels).reshape(-1))
+    np.testing.assert_allclose(received, expected[: len(received)], rtol=1e-8)
 
 
 def test_errors_of_the_alignment_are_how_far_it_scatters(rng):

@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 import sampler
 import sampler.problem
+from sampler.analysis import cross_validation
 from sampler.analysis.cross_validation import (
     error_of_total,
     limit_of_k,
@@ -113,6 +114,14 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
     )
     known = tree["observed_data"]["y"].values.reshape(np.shape(labels))
     np.testing.assert_array_equal(known, labels)
+
+
+def test_of_too_many_examples_nothing_is_said_of_single_ones(monkeypatch):
+    for module in (sampler.problem, cross_validation):
+        monkeypatch.setattr(module, "MOST_POINTWISE", MANY)
+    assert problem_for(MANY).training_examples is None
+    assert problem_for(FEW).training_examples is not None
+    assert not {"elpd", "elpd_by_example"} & set(sampler.solve(chosen(MANY)))
 
 
 def correlated(rng, examples: int = 7) -> np.ndarray:

@@ -10,6 +10,7 @@ import xarray as xr
 
 import sampler
 import sampler.problem
+from sampler.analysis import validation
 from sampler.analysis.draws import Draws
 from sampler.analysis.predictors import (
     BY_EVIDENCE,
@@ -130,9 +131,9 @@ def dense_predictor(learning, attended, overlap):
     return mean.reshape(-1, arch.outputs), np.diag(covariance).reshape(-1, arch.outputs)
 
 
-def plain_scores(mean, variance, labels):
+def plain_scores(mean, variance, labels, temperature=TEMPERATURE):
     """The three scores, example by example and output by output."""
-    density = scipy.stats.norm.logpdf(labels, mean, np.sqrt(variance + TEMPERATURE))
+    density = scipy.stats.norm.logpdf(labels, mean, np.sqrt(variance + temperature))
     right = mean.argmax(1) == labels.argmax(1)
     if labels.shape[1] == 1:
         right = np.sign(mean) == labels
@@ -179,23 +180,37 @@ def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
             assert_equal_to_rounding(received, expected, **ROUNDING, what=f"{score} {who}")
 
 
-def sampled_scores_of(problem, overlaps):
-    table = validation_draws(problem, {"order_parameter": overlaps})
+def sampled_scores_of(table):
     return validation_scores(Draws(xr.DataTree.from_dict({"validation": table})))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_sampled_scores_follow_the_law_of_total_variance(name, is_sampled, rng, monkeypatch):
+    """Of evenly spaced draws, each at its own temperature where this is sampled."""
+    monkeypatch.setattr(validation, "MOST_DRAWS", 2 * 11)
     problem = problem_of(name, rng)
-    overlaps = random_overlaps(problem.architecture, rng, chains=2, draws=30)
-    received = sampled_scores_of(problem, overlaps)
+    drawn = {"order_parameter": random_overlaps(problem.architecture, rng, chains=2, draws=30)}
+    noise = np.full((2, 30), TEMPERATURE)
+    if is_sampled:
+        drawn["temperature"] = noise = TEMPERATURE * np.exp(rng.standard_normal((2, 30)))
+    table = validation_draws(problem, drawn)
+    chosen = table["draw"].values
+    assert len(chosen) == 11
     given = [
-        dense_predictor(problem.learning, problem.attended_validation, one)
-        for one in overlaps.reshape(-1, *overlaps.shape[2:])
+        dense_predictor(
+            replace(problem.learning, temperature=noise[chain, draw]),
+            problem.attended_validation,
+            drawn["order_parameter"][chain, draw],
+        )
+        for chain in range(2)
+        for draw in chosen
     ]
     means, variances = map(np.array, zip(*given, strict=True))
     total = variances.mean(axis=0) + means.var(axis=0, ddof=1)
-    expected = plain_scores(means.mean(axis=0), total, problem.labels_validation)
+    labels, temperature = problem.labels_validation, noise[:, chosen].mean()
+    expected = plain_scores(means.mean(axis=0), total, labels, temperature)
+    received = sampled_scores_of(table)
     assert set(received) == set(expected)
     for score, value in expected.items():
         assert_equal_to_rounding(float(received[score].value), value, **ROUNDING, what=score)
@@ -207,7 +222,7 @@ def test_labels_that_are_no_classes_have_no_accuracy(rng):
         full.learning, full.attended_test, full.labels_test, full.path_names, full.head_names,
         full.attended_validation, rng.standard_normal((VALIDATION, 1)),
     )  # fmt: skip
-    found = sampled_scores_of(problem, np.ones((2, 5, 1, 1)))
+    found = sampled_scores_of(validation_draws(problem, {"order_parameter": np.ones((2, 5, 1, 1))}))
     assert set(found) == {"log_predictive_density", "squared_error"}
 
 

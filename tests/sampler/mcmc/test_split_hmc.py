@@ -130,6 +130,25 @@ def test_a_trajectory_preserves_volume(space, rng):
     )
 
 
+@pytest.mark.heavy
+def test_energy_error_falls_with_the_square_of_the_step(space, rng):
+    size = space.size
+    here, momentum = jnp.asarray(rng.standard_normal((2, size)))
+    gaussian, begin = Gaussian.standard(here), Begin(0.0, slope_at(space, here))
+
+    def error(count):
+        step = 1.2 / count
+        there, end, *_ = trajectory(here, momentum, begin, gaussian, step, count, space)
+        return float(energy(space, there, end) - energy(space, here, momentum))
+
+    ratio = error(16) / error(32)
+    assert abs(ratio - 4.0) < 0.2, f"expected 4, received {ratio}"
+
+
+def energy(space, z, momentum):
+    return 0.5 * momentum @ momentum + value_and_slope(space, z)[0]
+
+
 def test_moments_are_shrunk_towards_the_standard_normal(rng):
     """By nothing where they are far from it, wholly where they differ by noise alone."""
     count, size = 200, 400

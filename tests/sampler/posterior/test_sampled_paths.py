@@ -113,6 +113,24 @@ def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("case", ["two layers", "pooled and normalised"])
+def test_gradients_are_those_of_finite_differences(case):
+    space = learned_problem(**CASES[case]).space("order_parameters")
+    point = space.flatten(space.draw_prior(jax.random.key(3)))
+    directions = jax.random.normal(jax.random.key(4), (3, point.size))
+    value = jax.jit(space.potential)
+    gradient, step = jax.grad(value)(point), 1e-3
+    for direction in directions / jnp.linalg.norm(directions, axis=1, keepdims=True):
+        # Of sixth order: at this step its error is that of rounding.
+        weights = {1: 45.0, 2: -9.0, 3: 1.0}
+        expected = sum(
+            w * (value(point + n * step * direction) - value(point - n * step * direction))
+            for n, w in weights.items()
+        ) / (60.0 * step)
+        np.testing.assert_allclose(gradient @ direction, expected, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.heavy
 def test_blocks_of_examples_change_nothing(monkeypatch):
     changes = {"task": {**MARKOV, "examples_train": 11}}
     space = learned_problem(**changes).space("order_parameters")

@@ -1,6 +1,7 @@
 """The page of a run or a sweep: one file without scripts, whose numbers are the stored ones."""
 
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -38,6 +39,12 @@ def test_the_page_is_one_file_without_scripts(page, directory):
     inside = {entry["href"][1:] for entry in page.named("a") if entry["href"].startswith("#")}
     assert inside <= identities
     assert (directory / "recipe.toml").read_text() in page.text
+
+
+def test_a_page_whose_diagnostics_failed_says_nothing_of_errors_of_the_theory(page, directory):
+    comparison = json.loads((directory / "comparison.json").read_text())
+    assert comparison["diagnostics"]["verdict"] == "fail"
+    assert not any(table.caption.startswith("Relative error") for table in page.tables)
 
 
 def test_the_lines_of_python_on_the_page_open_the_results(page, directory, capsys):
