@@ -37,25 +37,6 @@ def test_sizes_follow_the_definitions():
     assert arch.weight_count == 20 + 60 + 126 + 14
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"heads": ()}, "at least one attention layer"),
-        ({"heads": [2, 3]}, "heads"),
-        ({"heads": (2, 0)}, r"heads\[1\] = 0"),
-        ({"widths": (5, 6)}, "2 attention layers need 3 widths"),
-        ({"widths": (5, True, 7)}, r"widths\[1\] = True"),
-        ({"variances": (1.0, 1.0, 1.0)}, "2 attention layers need 4 variances"),
-        ({"variances": (1.0, 1.0, np.inf, 1.0)}, r"variances\[2\] = inf"),
-        ({"outputs": -1}, "outputs = -1"),
-    ],
-)
-def test_an_impossible_size_is_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        Architecture(**{**GOOD, **change})
-
-
 @pytest.mark.parametrize("heads", [(3,), (3, 1, 2)])
 def test_flat_order_counts_like_an_odometer(heads):
     paths = AttentionPaths(heads)

@@ -1,7 +1,5 @@
 """The energy of the labels and its derivatives to fourth order, and the learning problem."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +24,6 @@ from theory import (
     LabelEnergy,
     LearningProblem,
     NoisyKernel,
-    TemperatureTooSmall,
     sub_network,
 )
 from theory.energy import energy_of_columns, energy_of_kernel, lowest_temperature
@@ -142,50 +139,6 @@ def test_singular_kernels_are_factorised_down_to_the_lowest_temperature(rng):
             factor = NoisyKernel.factorise(jnp.asarray(kernel), lowest / 1e4).cholesky
             failures += not np.isfinite(factor).all()
     assert failures
-
-
-@pytest.mark.parametrize(
-    ("attended", "labels", "temperature", "message"),
-    [
-        (1.0, 1.0, 1e-16, "rounding decides"),
-        (1e80, 1.0, 0.2, "rounding decides"),
-        (1.0, 1e30, 0.2, "rounding decides"),
-        (1.0, 1e160, 0.2, "overflow"),
-    ],
-)
-def test_a_temperature_lost_in_rounding_is_refused(attended, labels, temperature, message, rng):
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    with pytest.raises(TemperatureTooSmall, match=message):
-        replace(
-            problem,
-            attended=attended * problem.attended,
-            labels=labels * problem.labels,
-            temperature=temperature,
-        )
-
-
-@pytest.fixture
-def problem(rng):
-    return random_problem(ARCHITECTURES["one layer, two outputs"], rng)
-
-
-@pytest.mark.usefixtures("without_annotation_checks")
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("attended", jnp.ones((6, 2, 5))),
-        ("attended", jnp.full((6, 3, 5), jnp.inf)),
-        ("labels", jnp.ones((6, 1))),
-        ("labels", jnp.ones(6)),
-        ("labels", jnp.ones((0, 2))),
-        ("labels", jnp.full((6, 2), jnp.nan)),
-        ("temperature", 0.0),
-        ("temperature", float("inf")),
-    ],
-)
-def test_data_that_cannot_be_learnt_from_are_refused(problem, field, value):
-    with pytest.raises(ValueError, match=field):
-        replace(problem, **{field: value})
 
 
 def test_a_sub_network_is_the_network_built_from_the_kept_heads(rng):

@@ -20,7 +20,7 @@ from tests.theory.nonlinear import (
     nonlinear_problem,
     read,
 )
-from theory import Architecture, OrderParameters, Predictor, TemperatureTooSmall, predict
+from theory import Architecture, OrderParameters, Predictor, predict
 from theory.learning_problem import LearningProblem
 from theory.nonlinear_kernels import (
     activation,
@@ -172,9 +172,3 @@ def test_tokens_that_no_query_reads_do_not_matter(rng):
     received = kernels_at(replace(problem, train=padded), padded)
     for name in ("train", "cross", "prior"):
         assert_equal_to_rounding(getattr(received, name), getattr(expected, name), operations=100)
-
-
-def test_a_temperature_lost_in_rounding_is_refused(rng):
-    problem, test, _ = nonlinear_problem(TWO, "relu", rng, readout="last")
-    with pytest.raises(TemperatureTooSmall, match="rounding decides"):
-        kernels_at(replace(problem, temperature=1e-30), test)

@@ -147,12 +147,6 @@ def test_an_action_that_is_not_finite_is_reported_as_such(rng):
     assert saddle.status is SaddlePointStatus.NOT_FINITE
 
 
-def test_single_precision_is_refused(rng):
-    problem = random_problem(ARCHITECTURES["one layer"], rng).astype(jnp.float32)
-    with pytest.raises(ValueError, match="float32"):
-        solve_saddle_point(problem)
-
-
 def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
     """f = (x² − 1)² + y²: the Newton point of the start (0.1, 1) is the maximum in x."""
 

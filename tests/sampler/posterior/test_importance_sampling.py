@@ -176,13 +176,3 @@ def test_weights_of_large_logarithms_sum_to_one_and_are_resampled(rng):
         weights = normalised_weights(log_weights)
         assert abs(weights.sum() - 1.0) <= len(weights) * np.finfo(float).eps
         assert len(systematic_resampling(weights, 5, rng)) == 5
-
-
-def test_spaces_in_single_precision_or_without_a_mode_are_refused(rng):
-    problem, _ = scalar_problem(rng)
-    single = space_of(problem, precision="float32")
-    with pytest.raises(ValueError, match="float32"):
-        importance_draws(single, 100, seed=1)
-    unknown = space_of(problem, whitened=False)
-    with pytest.raises(ValueError, match="need the mode of the posterior"):
-        importance_draws(unknown, 100, seed=1)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.data.arrays import read_arrays
-from sampler.errors import InputError
-from sampler.torch_models.export import export_attention, read_labels
+from sampler.torch_models.export import export_attention
 from sampler.torch_models.recording import record_attention
 from tests.assertions import assert_equal_in_float32
 from tests.sampler.torch_models.families import HEADS, LAYERS, TOKENS, WIDTH, family, torch
@@ -66,28 +65,6 @@ def test_heads_are_called_by_layer_and_number_where_some_are_left_out(model, tmp
     assert (part.test.attention[0][:, 2] == np.eye(TOKENS)).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"path": "mine.txt"}, "path = "),
-        ({"train": (examples(2)[0], torch.tensor([0, 1]))}, "labels_train = .*class numbers"),
-        ({"batch_size": 0}, "batch_size = "),
-        ({"train": iter([])}, r"train = \(no examples\)"),
-        ({"test": (examples(1)[0], torch.tensor([torch.inf]))}, "labels_test = "),
-        ({"test": (examples(1)[0], torch.ones(1, 2))}, "labels_test = "),
-        ({"test": [examples(2), examples(1, labels=False)]}, "labels_test = None"),
-        ({"test": (examples(1)[0], None, torch.zeros(1))}, "test = .*pair"),
-    ],
-)
-def test_what_cannot_be_written_is_named_and_nothing_is_left(
-    model, tmp_path, change, message, without_annotation_checks
-):
-    settings = {"path": "mine.npz", "train": examples(2), "test": examples(2)} | change
-    with pytest.raises(InputError, match=message):
-        export_attention(tmp_path / settings.pop("path"), model, **settings)
-    assert not list(tmp_path.iterdir())
-
-
 def test_sequences_of_batches_have_their_own_lengths(tmp_path):
     """Shorter ones have 0 behind them; attention is that of each batch alone."""
     model, long = family("encoder").model, examples(3)
@@ -101,14 +78,3 @@ def test_sequences_of_batches_have_their_own_lengths(tmp_path):
             assert_equal_in_float32(layer[:2, :, :-1, :-1], expected)
             assert not layer[:2, :, -1].any()
         assert not found.inputs[:2, -1].any()
-
-
-def test_class_numbers_are_columns_where_outputs_are_known():
-    numbers = torch.tensor([2, 0, 1])
-    np.testing.assert_array_equal(read_labels("labels", numbers, 3, 3), np.eye(3)[[2, 0, 1]])
-    with pytest.raises(InputError, match="from 0 to 1"):
-        read_labels("labels", numbers, 3, 2)
-    with pytest.raises(InputError, match="a column of 0 and 1"):
-        read_labels("labels", numbers, 3, 1)
-    signs = torch.tensor([1, -1, 1])
-    np.testing.assert_array_equal(read_labels("labels", signs, 3, 1)[:, 0], [1.0, -1.0, 1.0])

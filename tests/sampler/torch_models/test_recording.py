@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.torch_models.recording import chosen_heads, record_attention
+from sampler.torch_models.recording import record_attention
 from tests.assertions import assert_equal_in_float32
 from tests.problems import all_but
 from tests.sampler.torch_models.families import (
@@ -146,11 +146,6 @@ def test_a_function_gives_the_attention_of_any_model():
     assert_equal_in_float32(recorded.attention[0], expected)
 
 
-def test_what_shows_no_attention_is_refused_with_the_way_that_serves():
-    with pytest.raises(InputError, match=r"attention of the model = \(Fused\).*attention=lambda"):
-        record_attention(Fused(), torch.randn(2, TOKENS, WIDTH))
-
-
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("asked", [{}, {"need_weights": False}], ids=str)
 def test_callers_of_a_layer_receive_what_they_asked_for(batch_first, asked):
@@ -286,114 +281,7 @@ def test_a_window_begins_with_the_tokens_before_its_first_layer():
     assert_equal_in_float32(part.inputs, expected.numpy())
 
 
-@pytest.mark.parametrize(
-    ("layers", "heads", "message"),
-    [
-        ((2, 3), None, "layers = .*layers 1 to 2"),
-        ((0, 1), None, "layers = "),
-        ((2, 1), None, "layers = "),
-        ((2,), None, "layers = "),
-        (None, {1: [2]}, r"heads\[1\] = "),
-        (None, {2: [0, 0]}, r"heads\[2\] = "),
-        (None, {3: [0]}, "heads = "),
-        (None, [[0], [1]], "heads = "),
-    ],
-)
-def test_layers_and_heads_that_there_are_not_are_refused(
-    layers, heads, message, without_annotation_checks
-):
-    with pytest.raises(InputError, match=message):
-        chosen_heads((2, 2), layers, heads)
-
-
 # --- what is refused
-
-
-class Cross(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-
-    def forward(self, x):
-        return self.layer(x, x + 1.0, x)
-
-
-class Changing(Cross):
-    """The number of layers depends on the batch."""
-
-    def forward(self, x):
-        for _ in range(len(x)):
-            x = self.layer(x, x, x)[0]
-        return x
-
-
-class HalfMasked(Cross):
-    """The second of two layers is not told of padding."""
-
-    def forward(self, tokens, padding):
-        seen, _ = self.layer(tokens, tokens, tokens, key_padding_mask=padding)
-        return self.layer(seen, seen, seen)
-
-
-class Unsaid(Cross):
-    """Hides its last token from all, and nothing says that it is padding."""
-
-    def forward(self, tokens):
-        hidden = torch.zeros(len(tokens) * HEADS, TOKENS, TOKENS, dtype=bool)
-        hidden[..., -1] = True
-        return self.layer(tokens, tokens, tokens, attn_mask=hidden)
-
-
-def spoiled():
-    model = family("encoder").model
-    with torch.no_grad():
-        model.encoder.layers[1].self_attn.in_proj_weight[0, 0] = float("nan")
-    return model
-
-
-BATCH = torch.linspace(-1.0, 1.0, 3 * TOKENS * WIDTH).reshape(3, TOKENS, WIDTH)
-PADDING = torch.tensor([[False, False, False, False, True]] * 3)
-
-
-@pytest.mark.parametrize(
-    ("model", "inputs", "more", "message"),
-    [
-        (lambda: torch.nn.Linear(WIDTH, 2), BATCH, {}, "attention of the model = "),
-        (Changing, [], {}, "inputs = "),
-        (Changing, BATCH, {"batch_size": 2}, "was .* for the first examples"),
-        (Cross, BATCH, {}, "key of MultiheadAttention = "),
-        (spoiled, BATCH, {}, r"attention of layer 2\[0, 0, 0, 0\] = nan: every entry"),
-        (HalfMasked, {"tokens": BATCH, "padding": PADDING}, {}, "gives to padding"),
-        (HalfMasked, {"tokens": BATCH, "padding": PADDING | True}, {}, "tokens of example 0 = 0"),
-        (Unsaid, BATCH, {}, "attention to token 4 of example 0 = .*attention_mask"),
-        (
-            Changing,
-            BATCH,
-            {"attention": lambda model, batch: (batch, [torch.ones(3, 2, TOKENS, 3)])},
-            r"attention of layer 1 = \(3, 2, 5, 3\)",
-        ),
-        (Cross, {"tokens": [[1.0], [1.0, 2.0]]}, {}, "tokens = "),
-    ],
-)
-def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
-    with pytest.raises(InputError, match=message):
-        record_attention(model(), inputs, **more)
-
-
-@pytest.mark.parametrize("side", ["encoder", "bert"])
-def test_a_sequence_of_padding_alone_has_its_number_among_all(side):
-    """Whatever batch it is in."""
-    made = family(side)
-    inputs = inputs_of(made, "right")
-    if side == "bert":
-        inputs["attention_mask"][2] = 0
-    else:
-        inputs["padding"][2] = True
-    for batch_size in (1, 2, 64):
-        with pytest.raises(InputError) as caught:
-            record_attention(made.model, inputs, batch_size=batch_size)
-        # nn.MultiheadAttention makes NaN of it, which is not looked at
-        assert caught.value.field == "tokens of example 2"
 
 
 def test_an_encoder_with_a_decoder_is_refused_by_the_cause():
