@@ -1,7 +1,7 @@
 """Theory and draws of a recipe, and their comparison, in memory.
 
-JAX is imported when something is computed, and float64 is on while it is computed only. What cannot
-be used is refused with an `InputError` that names the setting, as `network.widths`.
+JAX is imported at the first computation, and float64 is on during computations only. Unusable
+input raises an `InputError` that names the setting, as `network.widths`.
 """
 
 from collections.abc import Mapping
@@ -39,9 +39,9 @@ def solve(recipe: RecipeOrPath) -> "xr.Dataset":
     recipe  a `Recipe`, or the path of a TOML file
 
     The variables are those of `theory.nc`, along an axis `predictor` of both orders in 1/N and
-    infinite width; of a network with nonlinear values there is infinite width alone. A saddle point
-    that did not converge has `converged` = 0 among its attributes and predictions that are NaN: a
-    `ReliabilityWarning` says so.
+    infinite width; of a network with nonlinear values there is infinite width alone. If the saddle
+    point did not converge, the attribute `converged` is 0, predictions are NaN, and a
+    `ReliabilityWarning` is issued.
     """
     table = solved(recipe_of_one(recipe))
     warn_of(doubts_of_theory(table), ReliabilityWarning)
@@ -49,7 +49,7 @@ def solve(recipe: RecipeOrPath) -> "xr.Dataset":
 
 
 def solved(recipe: Recipe) -> "xr.Dataset":
-    """Solve the theory, for a caller who looks at whether it converged."""
+    """Solve the theory, without a warning."""
     if not recipe.is_solved:
         refuse_without_theory(recipe.outside_theory, recipe.learns_attention, "use `sample`")
     data = data_of(recipe)
@@ -73,10 +73,10 @@ def sample(
     recipe    a `Recipe`, or the path of a TOML file
     out       a directory that keeps the draws, as `attention-posterior sample` does: called again,
               an interrupted sampling continues; None: nothing is stored
-    progress  show on stderr, or in one line of a notebook, how far it is
+    progress  show on stderr, or in one line of a notebook, the progress
     settings  of the section `sampler`, instead of the recipe's: see `Sampler`
 
-    The groups are those of `draws.nc`. A `ReliabilityWarning` says where diagnostics fail.
+    The groups are those of `draws.nc`. If diagnostics fail a `ReliabilityWarning` is issued.
     """
     given = {f"sampler.{key}": value for key, value in settings.items() if value is not None}
     chosen = recipe_of_one(recipe).changed(given) if given else recipe_of_one(recipe)
@@ -86,7 +86,7 @@ def sample(
 
 
 def drawn(recipe: Recipe, progress: bool) -> "xr.DataTree":
-    """Draw from the posterior, for a caller who judges the draws."""
+    """Draw from the posterior, without a warning."""
     data = data_of(recipe)
     plan = plan_with_data("sample", recipe, None, data)
     with jax_settings():
@@ -110,12 +110,12 @@ def compare(
     draws: "xr.DataTree",
     own: Mapping[str, "xr.Dataset | Mapping[str, Any]"] | None = None,
 ) -> "Comparison":
-    """Hold the theory against the draws: every sampled number with its error, and the verdicts.
+    """Compare theory and draws: every sampled number with its error, and the verdicts.
 
     theory  what `solve` returns; None for a network without one
     draws   what `sample` returns
-    own     theories of your own, name → predictions: a Dataset or a dict of arrays, under the names
-            and of the shapes that they have in `theory`, without its axis of predictors: any of
+    own     theories of your own, name → predictions: a Dataset or a dict of arrays, with names
+            and shapes as in `theory`, without its axis of predictors: any of
             `order_parameter`, `predictor_mean`, `predictor_variance` …; each joins the axis, with
             a verdict of its own
     """
@@ -150,7 +150,7 @@ def head_importance(theory: "xr.Dataset", draws: "xr.DataTree | None" = None) ->
 
 
 def make_problem(recipe: RecipeOrPath) -> "AnyProblem":
-    """Return the start of a theory of your own: kernels, labels, widths, temperature, test set.
+    """Return the data for a theory of your own: kernels, labels, widths, temperature, test set.
 
     recipe  of the theory
 
@@ -163,7 +163,7 @@ def make_problem(recipe: RecipeOrPath) -> "AnyProblem":
 
 
 def teacher_of(recipe: RecipeOrPath) -> "xr.Dataset":
-    """Return the network that labels were drawn from, where the task has `labels="teacher"`.
+    """Return the teacher network of a task with `labels="teacher"`.
 
     recipe  with task and network as they are learned
 

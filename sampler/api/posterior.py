@@ -1,7 +1,7 @@
 """The posterior itself: a NumPyro model, a function of a flat vector, weighted draws, attention.
 
-The first two are methods of `Recipe`. They compute in float64, which has to be on: nothing is
-switched here, as the model is used later.
+The first two are methods of `Recipe`. They need float64, which the caller has to
+switch on.
 """
 
 import math
@@ -61,7 +61,7 @@ def log_density(recipe: Recipe, space: str) -> "FlatDensity":
 def in_space(recipe: Recipe, space: str) -> Recipe:
     """The recipe in this space, without settings of theory and sampling.
 
-    Raises InputError where it samples a space with priors of its own, and not this one.
+    Raises InputError if the recipe names another space with its own priors.
     """
     one = recipe_of_one(recipe)
     named = one.sampler.space
@@ -84,8 +84,8 @@ def weighted_draws(
              whose heavy tails bound the weights of any number of draws
 
     `weights` sum to one, `points` have the coordinates of `log_density`, and the mean weight is
-    the evidence: `log_evidence`, with `log_evidence_error`. Nothing of this means anything unless
-    it is `trusted`; where it is not there may be fewer draws.
+    the evidence: `log_evidence`, with `log_evidence_error`. All of this is valid only if
+    `trusted`; where it is not there may be fewer draws.
     """
     from sampler.posterior.importance_sampling import importance_draws
 
@@ -98,9 +98,9 @@ def sampled_attention(draws: "xr.DataTree | Run | str | PathLike[str]") -> "Samp
 
     draws  what `sample` returns, a run, or its directory
 
-    Heads are in matched order, so that a mean over draws means something where heads can be
-    exchanged. `to_dataframe()` has, of every head, entropy, distances and overlaps, each beside
-    what it is a priori. Raises InputError where no attention was sampled.
+    Heads are in matched order, so that means over draws are defined if heads can be
+    exchanged. `to_dataframe()` has, of every head, entropy, distances and overlaps, each with
+    its prior value. Raises InputError where no attention was sampled.
     """
     from sampler.analysis.learned_heads import SampledHeads
 

@@ -82,9 +82,9 @@ class Sampler(Section):
     table: ClassVar = "sampler"
 
     space: Annotated[str, registered(SPACES)] = AUTO
-    """The coordinates: order parameters, whose number depends on no width; the weights below the
-    readout, which every network has; or all weights; "attention", logit weights alone, at infinite
-    width; one of another package; "auto": the fastest."""
+    """The sampled variables: order parameters, whose number does not grow with the width; hidden
+    weights, all but the readout; all weights; "attention", logit weights alone, at infinite
+    width; a space of another package; "auto": the fastest."""
     algorithm: Annotated[str, registered(ALGORITHMS)] = AUTO
     """The algorithm: "split_hmc", "nuts", "hmc", "tempered", or one of another package; "auto": the
     fastest."""
@@ -93,20 +93,20 @@ class Sampler(Section):
     warmup: CountFromZero | None = None
     """Steps of each chain before its draws. By default "split_hmc" makes 50 in at most 2,500 order
     parameters of layers that are no narrower than these, and 200 in all weights of a network within
-    the theory; every other chain makes 150 in order parameters, 400 in upper or hidden weights and
+    the theory; every other chain makes 150 in order parameters, 400 in hidden weights and
     500 in all weights."""
     until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW] = "trusted"
-    """How chains end. "trusted": when their diagnostics pass at two checks in a row; "draws": after
+    """End of the chains. "trusted": when their diagnostics pass at two checks in a row; "draws": after
     so many, the default where these are given or there is one chain."""
     draws: Annotated[FewestDraws | dict[SpaceName, FewestDraws] | None, Mark.CHANGES_NO_DRAW] = None
-    """Draws of each chain, or a table of them by space for sweeps over spaces, where a space that
-    it leaves out makes 1000; by default until they can be trusted."""
+    """Draws of each chain, or a table of them by space for sweeps over spaces, where missing spaces
+    make 1000; by default until the diagnostics pass."""
     max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW, Mark.CAN_BE_RAISED] = 20_000
     """Draws of each chain at most, until they are trusted; a larger limit continues a run that
     ended by it."""
     max_minutes: Annotated[Positive, Mark.CHANGES_NO_DRAW, Mark.CAN_BE_RAISED] = 60.0
-    """Minutes of computing at most, since a start or resume, until the draws are trusted; a run
-    that ended by it continues where it is raised."""
+    """Minutes of computing at most, since a start or resume, until the draws are trusted; a larger
+    limit continues a run that ended by it."""
     thinning: Count = 1
     """Steps from one draw to the next."""
     seed: Seed = 0
@@ -115,11 +115,11 @@ class Sampler(Section):
     """Precision of the floating-point numbers; "float32" in spaces of weights, where it moves the
     log density by no more than 0.01."""
     weight_draws: CountFromZero = 0
-    """All weights of so many draws of each chain, evenly spaced; of order parameters they are drawn
-    back, exactly."""
+    """Number of draws per chain, evenly spaced, with all weights; in order parameters these are drawn
+    back exactly."""
     evidence: Switch = False
-    """ln p(y) as well, for chains over order parameters: by importance where the weights can be
-    trusted (Pareto k at most 0.7), else by bridge sampling."""
+    """Whether to compute ln p(y) from chains over order parameters: by importance if its weights are
+    reliable (Pareto k at most 0.7), else by bridge sampling."""
     particles: Annotated[int, Field(strict=True, ge=16)] = 512
     """Particles of each repetition, for "tempered"."""
     repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 4
@@ -130,11 +130,11 @@ class Sampler(Section):
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
     """Depth of the largest trajectory of "nuts": 2^depth steps."""
     target_acceptance: Fraction | None = None
-    """Mean acceptance that step sizes are adapted to; by default 0.8, and 0.95 for "split_hmc" of a
+    """Target of the mean acceptance; by default 0.8, and 0.95 for "split_hmc" of a
     network within the theory."""
     points: Literal["all", "selected"] = "all"
-    """The points of a sweep that are sampled: all, or of the temperatures only the one that the
-    theory predicts to be the most accurate on the validation split."""
+    """The sampled points of a sweep: all, or at each network the temperature with the best predicted
+    validation accuracy."""
 
     @model_validator(mode="after")
     def choose_end(self) -> "Sampler":

@@ -29,7 +29,7 @@ INPUTS, STREAM = "inputs", "stream"
 class LearnedAttention(Section):
     """The prior of the logit weights of learned heads.
 
-    Without a form it is the distribution that a random head of the task is drawn from; "full" for
+    Without a form it is the distribution of random heads of the task; "full" for
     data that come with heads of their own.
     """
 
@@ -53,18 +53,18 @@ class Attention(Section):
     heads: Annotated[
         tuple[Annotated[tuple[Text, ...], Field(min_length=1)], ...], Field(min_length=1)
     ] = ()
-    """The kinds of the heads of each layer; by default those that the task sets."""
+    """The kinds of the heads of each layer; by default those of the task."""
     inverse_temperature: NotNegative = 10.0
     """β, which multiplies the logits."""
     lag: Count | None = None
-    """How many time steps lag heads look back."""
+    """Number of time steps that lag heads look back."""
     form: Annotated[Any, BeforeValidator(read_variants)] = None
     """The attention variant, which makes the matrix of a head from its queries and keys; softmax
     over keys by default. A table for all heads, or a list with a table, or a list of tables, one
     per head, for each layer. Where logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t."""
     learned: LearnedAttention | None = None
     """The prior of learned heads, whose logit weights are sampled: a table with `form`, `rank` and
-    `variance`; by default the distribution that random heads are drawn from."""
+    `variance`; by default the distribution of random heads."""
     reads: Literal["inputs", "stream"] = "inputs"
     """Inputs of the logits of learned heads: the inputs of the network in all layers, or
     "stream", the hidden vectors z/√N below the layer, normalised where `network.norm` = "before".
@@ -113,7 +113,7 @@ class TaskSettings(DataSettings):
     """
 
     labels: Literal["task", "teacher"] = "task"
-    """Labels as the data have them, or of a "teacher": the network itself with all weights from
+    """Labels of the data, or of a "teacher": the network itself with all weights from
     their priors, the same for all splits, with noise of variance `posterior.temperature`."""
     teacher_seed: Seed = 0
     """Seed of the teacher and of the noise of its labels."""
