@@ -96,8 +96,8 @@ class Sampler(Section):
     the theory; every other chain makes 150 in order parameters, 400 in hidden weights and
     500 in all weights."""
     until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW] = "trusted"
-    """End of the chains. "trusted": when their diagnostics pass at two checks in a row; "draws": after
-    so many, the default where these are given or there is one chain."""
+    """End of the chains. "trusted": when their diagnostics pass at two checks in a row; "draws":
+    after this number, the default if it is given or there is one chain."""
     draws: Annotated[FewestDraws | dict[SpaceName, FewestDraws] | None, Mark.CHANGES_NO_DRAW] = None
     """Draws of each chain, or a table of them by space for sweeps over spaces, where missing spaces
     make 1000; by default until the diagnostics pass."""
@@ -115,11 +115,11 @@ class Sampler(Section):
     """Precision of the floating-point numbers; "float32" in spaces of weights, where it moves the
     log density by no more than 0.01."""
     weight_draws: CountFromZero = 0
-    """Number of draws per chain, evenly spaced, with all weights; in order parameters these are drawn
-    back exactly."""
+    """Number of draws per chain, evenly spaced, with all weights; in order parameters these are
+    drawn back exactly."""
     evidence: Switch = False
-    """Whether to compute ln p(y) from chains over order parameters: by importance if its weights are
-    reliable (Pareto k at most 0.7), else by bridge sampling."""
+    """Whether to compute ln p(y) from chains over order parameters: by importance if its weights
+    are reliable (Pareto k at most 0.7), else by bridge sampling."""
     particles: Annotated[int, Field(strict=True, ge=16)] = 512
     """Particles of each repetition, for "tempered"."""
     repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 4
@@ -133,8 +133,8 @@ class Sampler(Section):
     """Target of the mean acceptance; by default 0.8, and 0.95 for "split_hmc" of a
     network within the theory."""
     points: Literal["all", "selected"] = "all"
-    """The sampled points of a sweep: all, or at each network the temperature with the best predicted
-    validation accuracy."""
+    """The sampled points of a sweep: all, or at each network the temperature with the best
+    predicted validation accuracy."""
 
     @model_validator(mode="after")
     def choose_end(self) -> "Sampler":
