@@ -4,7 +4,7 @@ cli          the commands, `attention-posterior` or `python -m sampler`
 command_line their arguments and help
 api          the same from Python; its functions and classes are the names of this package
 
-Rooms, in the order in which data pass through them; each knows those above it only:
+Rooms, in the order in which data pass through them; each imports those above it only:
 
 attention    attention matrices from inputs and weights, frozen or sampled
 network      the forward pass, summed over paths

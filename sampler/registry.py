@@ -88,7 +88,7 @@ def packages_at_work() -> set[str]:
 def registered_by_scripts() -> list[tuple[str, str]]:
     """Kind and name of registrations without an entry point.
 
-    Another process does not know it.
+    Another process lacks it.
     """
     plugins = {each.module.partition(".")[0] for each in entry_points(group=ENTRY_POINT_GROUP)}
     return [

@@ -24,7 +24,7 @@ GENERATOR = "threefry2x32"
 DEVICES = 2
 # Devices that chains advance on at most, inside `at_most_devices`.
 MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
-# The flag of XLA that says how many devices a processor is.
+# The flag of XLA for the number of devices of a processor.
 HOST_DEVICES = "xla_force_host_platform_device_count"
 # How many threads OpenBLAS may start.
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"

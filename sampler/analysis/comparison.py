@@ -60,7 +60,7 @@ RELATIVE_ELEMENTS, RELATIVE_ERROR = "relative", "relative_error"
 # Numbers of the summary. Of an array the value is its size √Σx². `error` is the Monte Carlo error
 # of the value, `test_error` that by the finite number of examples; `ahead` is a score of the
 # samples minus that of another network; the others are those of `difference_of`. The samples
-# differ from nothing: their `state` is empty, or says that their number is not trusted.
+# differ from nothing: their `state` is empty, or that their number is not trusted.
 NUMBERS = (
     "value", "error", "test_error", "difference", "difference_error", "square", "low", "high",
     "below", "compared", "largest_mcse", "degrees", "ahead", "ahead_error",

@@ -1,8 +1,8 @@
 """Leave-one-out cross-validation: each training label as the rest of the examples predict it.
 
 The posterior without an example is reached by weighing the draws of the posterior with
-1/p(y_i | draw), the weights smoothed by a Pareto tail (PSIS); its shape k says whether that may be
-trusted. The theory and the limit of infinite width predict without any draws.
+1/p(y_i | draw), the weights smoothed by a Pareto tail (PSIS); its shape k decides whether that may
+be trusted. The theory and the limit of infinite width predict without any draws.
 """
 
 import hashlib
@@ -135,7 +135,7 @@ def leave_one_out_table(
 ) -> xr.Dataset | None:
     """Group `leave_one_out`: elpd, its MCSE and Pareto's k of every example; with labels.
 
-    None where draws say nothing of single examples.
+    None where draws have no numbers of single examples.
     """
     stored = collected.draws.get(LOG_LIKELIHOOD)
     if stored is None and LOG_LIKELIHOOD in collected.thinned:
@@ -173,7 +173,7 @@ def left_out_by_example(
 
     ln p(y_i | y_{−i}). At infinite width U_1 depends on no label: leave-one-out is exact. A saddle
     point is moved as its example was not there; one with very many coordinates has no such column.
-    Nothing where examples are too many for draws to say anything of single ones.
+    Nothing where examples are too many for numbers of single ones.
     tuned: the training data at the temperature that infinite width chooses for itself.
     """
     if problem.learning.examples >= MOST_POINTWISE:
@@ -207,7 +207,7 @@ def left_out_by_example(
 
 
 def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
-    """Σ_i ln p(y_i | y_{−i}) of the samples, by PSIS; None where it is not known.
+    """Σ_i ln p(y_i | y_{−i}) of the samples, by PSIS; None if unknown.
 
     A remark warns where Pareto's k does not allow to trust the number.
     """
@@ -227,7 +227,7 @@ def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
 
 
 def sampled_elpd_by_example(tree: xr.DataTree) -> Float[np.ndarray, " example"] | None:
-    """The terms of that sum; None where they are not known, or Pareto's k is too large for one."""
+    """The terms of that sum; None if unknown, or Pareto's k is too large for one."""
     if GROUP not in tree.children:
         return None
     table = tree[GROUP].to_dataset()

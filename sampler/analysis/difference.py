@@ -46,7 +46,7 @@ TAIL = 0.025
 # The largest of all pulls is called more than noise as rarely as a Gaussian number is so many
 # deviations from its mean.
 RARE = 3.0
-# With fewer independent batches their covariance says nothing about a tail of 2.5 %.
+# With fewer independent batches their covariance does not determine a tail of 2.5 %.
 FEWEST_DEGREES = 7
 RELATIVE = "%"
 RESOLVED, DIFFERS, AGREES = "resolved", "differs", "agrees"
@@ -64,7 +64,7 @@ class Noise:
     trace            tr Σ
     trace_of_square  tr Σ²
     degrees          of freedom that Σ is known by, 3 where there are fewer: their distribution has
-                     no variance, and nothing is said of them
+                     no variance, and no difference is stated
     """
 
     rows: Float[np.ndarray, "row element"]

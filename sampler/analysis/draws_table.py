@@ -58,8 +58,8 @@ def draws_tree(
 
     Quantities of training examples are one variable `y` in log_likelihood, posterior_predictive,
     prior_predictive and observed_data. The weights of some draws of each chain are in the
-    group `posterior_weights`, whose `draw` coordinate says which, predictors of a validation split
-    in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
+    group `posterior_weights`, with the draws in its `draw` coordinate, predictors of a validation
+    split in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
     cross-validation in `leave_one_out`, attention that was sampled in `attention`, and its logit
     weights in `posterior_logits_l` where they are too large for `posterior`. Of what is too large
     to keep a group has every k-th draw, with k as its attribute `thinned`.
@@ -70,7 +70,7 @@ def draws_tree(
     """
     drawn, thinned = collected.draws, collected.thinned
     chains, draws = collected.statistics["lp"].shape
-    # A posterior whose draws were not kept still says how many they are.
+    # A posterior whose draws were not kept still states their number.
     groups = {"posterior": xr.Dataset(coords={"chain": range(chains), "draw": range(draws)})}
     groups |= drawn_groups(problem, drawn) | thinned_groups(problem, thinned)
     for name in {"posterior", *POINTWISE} & groups.keys():

@@ -24,7 +24,7 @@ class Estimate:
 
     deviations  [row, …], whose products of elements sum to the covariance of their errors, if known
     degrees     of freedom that errors and covariance are known by, of repetitions with weights w
-                1/Σw² − 1; 0 if that is not known
+                1/Σw² − 1; 0 if unknown
     test_error  standard error by the finite number of examples, which all predictors share
     spread      posterior standard deviation, of a setting that was sampled
     remark      how the number was obtained
@@ -82,7 +82,7 @@ class PredictorEstimates(NamedTuple):
 # repetitions alone, 71 to 95 %), and 87 % at worst where means are quadratic in ln Z.
 BEYOND = 3.0
 # Repetitions of less weight than this power of e, relative to the mean one, count there as if they
-# had that: what missed nearly all of the posterior says little about its largest weights.
+# had that: what missed nearly all of the posterior hardly constrains its largest weights.
 LOWEST_LOG = -1.5
 ROUNDING = float(np.finfo(np.float64).eps)
 

@@ -1,6 +1,6 @@
 """What reference values are of: functionals of a draw, never single weights.
 
-Hidden units can be exchanged and rotated, so that a weight has no mean that says anything. Given
+Hidden units can be exchanged and rotated, so that a weight has no meaningful mean. Given
 the order parameters, or hidden weights, everything here follows from the kernel K of all examples:
 
     m(x), v(x)   mean and variance of f(x) given K

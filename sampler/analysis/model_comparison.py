@@ -3,8 +3,8 @@
 A run brings the exact posterior of its network, by its samples, and infinite width, another
 network, at its own and at the same temperature. A theory is no rival of the posterior that it
 approximates: the leading order replaces it only where no samples can be trusted, and its
-name says so. Order, differences and weights are those of `arviz_stats.compare`, with evidence and
-with scores on the test set.
+name states this. Order, differences and weights are those of `arviz_stats.compare`, with evidence
+and with scores on the test set.
 """
 
 import warnings
@@ -84,7 +84,7 @@ class Model:
 
     @property
     def tests(self) -> xr.Dataset:
-        """Accuracy and density of every test example, with its labels; empty where not known."""
+        """Accuracy and density of every test example, with its labels; empty if unknown."""
         moments = self.run.label_moments(self.predictor) if self.trusted else None
         if moments is None:
             return xr.Dataset()
@@ -141,7 +141,7 @@ def compare_directories(
 def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> "pandas.DataFrame":
     """Compare all models of runs with the same training labels; equal models appear once.
 
-    Raises InputError where the labels differ, or nothing is known of leave-one-out.
+    Raises InputError where the labels differ, or leave-one-out is missing.
     """
     models: list[Model] = []
     for name, run in runs:
@@ -193,7 +193,7 @@ def scores_beside(model: Model, best: Model | None) -> dict[str, float | int | N
     """Evidence and scores on the test set, and how far these are behind those of the best model.
 
     With the Monte Carlo errors of numbers, and the standard errors of differences, example by
-    example; NaN where a number is not known, or not to be trusted, and where the examples differ.
+    example; NaN where a number is unknown or unreliable, and where the examples differ.
     """
     rows = {} if model.run.comparison is None else model.run.comparison.rows
     columns: dict[str, float | int | None] = {"unreliable": model.unreliable}

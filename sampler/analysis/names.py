@@ -155,7 +155,7 @@ def is_overlap(key: str) -> bool:
 
 
 def quantity_name(key: str) -> str:
-    """A stored quantity as readers know it, U₂ for `order_parameter_layer_2`."""
+    """The displayed name of a stored quantity, U₂ for `order_parameter_layer_2`."""
     layer = re.fullmatch(r"order_parameter(?:_layer_(\d+))?", key)
     if layer:
         number = layer.group(1) or "1"

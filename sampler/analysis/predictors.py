@@ -24,7 +24,7 @@ NAMES = {
 }
 # Infinite width is another network, not a theory of the one that was sampled.
 OTHER_NETWORKS = (TUNED, INFINITE)
-# How infinite width chose its own temperature; the attribute of a table that says so.
+# How infinite width chose its own temperature; the attribute of a table for it.
 TUNED_BY = "infinite_tuned_by"
 BY_VALIDATION, BY_EVIDENCE = "log_predictive_density", "log_evidence"
 TUNED_NAMES = {

@@ -57,9 +57,9 @@ class Quantity:
     label      name in tables
     predicted  name of a variable of `theory.nc`, or a function of everything that one predictor
                predicts: an array, a number, an `Estimate`, None where it does not predict this
-    sampled    the posterior's, with its Monte Carlo error; None where it is not known
+    sampled    the posterior's, with its Monte Carlo error; None if unknown
     unit       of a difference: "%" of the size of the quantity, or the unit of the numbers; empty
-               where nothing is said of a difference
+               where no difference is stated
     show       NUMBER or WHOLE
     share      whether it is a share, shown in per cent
     brief      whether the terminal shows it, not the report alone
@@ -91,7 +91,7 @@ class Quantity:
     def difference(
         self, predicted: Estimate, sampled: Estimate, given: TheoryAndDraws, symmetric: bool
     ) -> dict[str, Any]:
-        """The prediction against the samples as a whole; empty where nothing is said of it."""
+        """The prediction against the samples as a whole; empty if no difference is stated."""
         if not self.unit:
             return {}
         theory, value, mcse = map(np.asarray, (predicted.value, sampled.value, sampled.mcse))
@@ -112,7 +112,7 @@ def mean(name: str) -> Sampled:
 
 
 def sampled_alignment(given: TheoryAndDraws) -> Estimate | None:
-    """Kernel–task alignment by component, NaN where it is not known; None without a theory."""
+    """Kernel–task alignment by component, NaN if unknown; None without a theory."""
     drawn = given.draws.group("kernel")
     if given.theory is None or "kernel_alignment" not in given.theory or drawn is None:
         return None
@@ -387,7 +387,7 @@ QUANTITIES: Registry[Quantity] = Registry(
             brief=False, missing={SAMPLED: "reference", TUNED: "same K"},
         ),
         # Where little is to be seen of a component, noise makes its absolute value larger on
-        # average: nothing is said of a difference.
+        # average: no difference is stated.
         "kernel_alignment": Quantity(
             "kernel alignment", "kernel_alignment", sampled_alignment, unit="", show=WHOLE,
             brief=False,

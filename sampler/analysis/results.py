@@ -211,7 +211,7 @@ class RunResults:
         return float(self.averages.centre(drawn.values))
 
     def sampled(self, quantity: str) -> Estimate | None:
-        """The posterior mean of an array with its Monte Carlo error; None where it is not known."""
+        """The posterior mean of an array with its Monte Carlo error; None if unknown."""
         elements = self._elements(quantity)
         if elements is None:
             return None

@@ -80,7 +80,7 @@ def gathered(
 ) -> SweepResults:
     """Return the results of a sweep as its points are now.
 
-    points: `swept_points`, where they are known and are wanted once more.
+    points: `swept_points`, if known already.
     """
     points = swept_points(directory, recipe) if points is None else points
     dataset = sweep_dataset(directory, recipe, points)
@@ -162,7 +162,7 @@ def summary_of(run: RunResults) -> xr.Dataset:
     """The summary of a comparison, with the quantities of the theory that it lacks.
 
     A number of the samples that fails a check of its own, as an evidence may, is NaN; where all
-    fail, the column `diagnostics` says so.
+    fail, the column `diagnostics` is `fail`.
     """
     of_theory = summary_table({}, []) if run.theory is None else summary_of_theory(run.theory)
     if run.comparison is None:

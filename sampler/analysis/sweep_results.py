@@ -77,7 +77,7 @@ class PointSummary:
         return float(self.cells.get((quantity, predictor), {}).get(name, math.nan))
 
     def compared(self, quantity: str, predictor: str = LEADING) -> Row | None:
-        """A predictor against the samples, for `statement`; None where nothing is said of it."""
+        """A predictor against the samples, for `statement`; None if no difference is stated."""
         row = self.cells.get((quantity, predictor))
         return row if row is not None and row["state"] else None
 
@@ -239,7 +239,7 @@ def is_seed(key: str) -> bool:
 def seed_averages(table: pd.DataFrame, settings: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """Settings without seeds, the number of points, and every column's mean and standard error.
 
-    Points that lack a number do not count for it; one number alone has no error. `unsolved` says at
+    Points that lack a number do not count for it; one number alone has no error. `unsolved` counts
     how many no saddle point was found, which lack the numbers of the theory, and `failed` at how
     many the diagnostics failed, which do not count for numbers of the samples.
     """

@@ -77,7 +77,7 @@ def theory_table(
 ) -> xr.Dataset:
     """Order parameters, predictors, kernels, scores and accuracies of every predictor.
 
-    A saddle point that did not converge gives a table whose `status` says so and whose predictions
+    A saddle point that did not converge gives a table with this `status` whose predictions
     to leading order are all NaN: an unconverged point is never shown as the theory's.
     """
     converged, tuned = saddle_point.converged, TunedInfiniteWidth.of(problem)

@@ -25,7 +25,7 @@ from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 
-# Each draw costs one solution of the training kernel; the errors say whether more are needed.
+# Each draw costs one solution of the training kernel; by their errors more may be needed.
 MOST_DRAWS = 200
 
 Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

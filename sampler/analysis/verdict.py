@@ -160,7 +160,7 @@ def verdict_of(compared: Mapping[str, Mapping[str, Row]], width: int | None = No
 
 
 def told_of(predictor: str, rows: Rows) -> dict[str, Row]:
-    """Quantity → the row of a predictor, of those that something is said of, headline first."""
+    """Quantity → the row of a predictor, of those with a statement, headline first."""
     told = {name: row for (name, who), row in rows.items() if who == predictor and row["state"]}
     return {name: told[name] for name in sorted(told, key=lambda name: name != HEADLINE)}
 

@@ -102,11 +102,11 @@ class AttentionEstimator(BaseEstimator):
     def fit(self: Fitted, X: Inputs, y: Any) -> Fitted:
         """Sample the posterior, or solve the theory, of these examples.
 
-        X  inputs, as the class says
+        X  inputs, as documented in the class
         y  labels [example]
 
         Afterwards `draws_` or `theory_` is what `sample` or `solve` returns, and `reliability_` the
-        verdict on the draws: a warning says where they cannot be trusted. A fit that fails leaves
+        verdict on the draws: with a warning where they cannot be trusted. A fit that fails leaves
         the estimator as it was. Raises ValueError for unusable input.
         """
         fitted = type(self)(**self.get_params(deep=False))
@@ -153,10 +153,10 @@ class AttentionEstimator(BaseEstimator):
     def predictive(self, X: Inputs) -> xr.Dataset:
         """Mean and variance of f(x) with their Monte Carlo standard errors `…_mcse`; probabilities.
 
-        X  inputs, as the class says
+        X  inputs, as documented in the class
 
         A new label varies by variance + temperature. Of classes also the probability of the second
-        one, without its error. The theory has no error that it knows.
+        one, without its error. The theory has no error estimate.
         """
         check_is_fitted(self, "recipe_")
         attended, _ = self._read(X)
@@ -227,7 +227,7 @@ class AttentionRegressor(RegressorMixin, AttentionEstimator):
     def predict(self, X: Inputs) -> Targets:
         """The posterior mean of f(x).
 
-        X  inputs, as `AttentionEstimator` says
+        X  inputs, as for `AttentionEstimator`
         """
         mean = self.predictive(X)["mean"].values
         return mean[:, 0] if self.one_output_ else mean
@@ -252,7 +252,7 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
     def predict(self, X: Inputs) -> Shaped[np.ndarray, " example"]:
         """The class with the larger probability.
 
-        X  inputs, as `AttentionEstimator` says
+        X  inputs, as for `AttentionEstimator`
         """
         larger = self.predict_proba(X).argmax(axis=1)
         return self.classes_[larger]
@@ -260,7 +260,7 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
     def predict_proba(self, X: Inputs) -> Float[np.ndarray, "example class"]:
         """Probabilities of both classes, in the order of `classes_`.
 
-        X  inputs, as `AttentionEstimator` says
+        X  inputs, as for `AttentionEstimator`
         """
         positive = self.predictive(X)["probability"].values[:, 0]
         return np.stack([1.0 - positive, positive], axis=1)

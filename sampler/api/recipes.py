@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RecipeOrPath = Recipe | str | os.PathLike[str]
 # Data of so many tasks are held, those that were asked for last.
 MOST_KNOWN = 2
-# Derived arrays of other networks are made again after so many.
+# Derived arrays of other networks are made again after this number.
 MOST_MADE = 16
 
 

@@ -240,7 +240,7 @@ def run(
 
     Called again, an interrupted run continues, and a finished one is opened. Arrays of a
     task in memory are kept in the directory. Raises InputError for unusable input. A
-    `ReliabilityWarning` says where diagnostics fail, or a saddle point did not converge.
+    `ReliabilityWarning` is issued where diagnostics fail, or a saddle point did not converge.
     """
     from sampler.jobs.run import start_run
 

@@ -17,7 +17,7 @@ from sampler.streams import Stream, stream
 LOGITS = "logits_"
 # The queries of the last layer that a readout reads.
 READ = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
-# Draws of logits that tell whether attention depends on them.
+# Draws of logits that decide whether attention depends on them.
 COMPARED_DRAWS = 6
 # Arrays of the attention of a block of examples, for each chain. Where not all examples are one
 # block, gradients compute them again instead of keeping them.

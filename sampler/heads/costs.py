@@ -161,7 +161,7 @@ def removed_in_order(
     """Accuracy after 0, 1, 2 … removals [order, removed] in ascending order of numbers.
 
     models   by the names of the accuracies; their error is that of the test set
-    numbers  of `ORDERED_BY`, as far as they are known
+    numbers  of `ORDERED_BY`, if known
     random   how many random orders there are, too
 
     Heads are zeroed, and no layer loses all of them. `order_layer` and `order_number` have the head

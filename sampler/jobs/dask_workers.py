@@ -53,7 +53,7 @@ def by_dask(
 ) -> Iterator[tuple[int, PointOutcome]]:
     """Let the workers of a cluster do points → every one with its outcome.
 
-    Where a signal asks to stop, an event says so to those who are at work, and no point is begun.
+    Where a signal asks to stop, an event notifies the workers, and no point is begun.
     """
     event = import_module("distributed").Event(f"stop-{secrets.token_hex(8)}", client)
     # Not pure: the result is in the files, so no earlier one may stand in for it.

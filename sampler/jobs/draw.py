@@ -52,8 +52,8 @@ def draw_posterior(
 ) -> xr.DataTree:
     """Draw from the posterior in the space, by the algorithm and in the precision that are named.
 
-    Draws continue from the checkpoint that the keeper finds, if there is one; `show` says whether
-    progress is shown.
+    Draws continue from the checkpoint that the keeper finds, if there is one; `show` controls
+    whether progress is shown.
     """
     keeper = DrawKeeper() if keeper is None else keeper
     started, name = time.perf_counter(), settings.algorithm

@@ -25,7 +25,7 @@ SIGNALS = (signal.SIGTERM, *WARNINGS)
 class Interruption:
     """Whether a signal has asked the program to stop: its handler, or a question asked elsewhere.
 
-    is_asked  says so where this process hears no signals itself, as a worker of Dask
+    is_asked  the request where this process receives no signals itself, as a worker of Dask
     """
 
     def __init__(self, is_asked: Callable[[], bool] = lambda: False) -> None:

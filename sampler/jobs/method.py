@@ -54,7 +54,7 @@ GRADIENTS = {
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in GRADIENTS))
 # Order parameters are left only for a space of so many times fewer operations: theirs are products
-# of large matrices, 3.5 times as fast, and their draws know mean and variance of the predictor
+# of large matrices, 3.5 times as fast, and their draws give mean and variance of the predictor
 # exactly, which is worth twice as many draws.
 PREFERRED, ADVANTAGE = ORDER_PARAMETERS, 7.0
 # An algorithm that is not in the table is taken to be like this one.

@@ -130,7 +130,7 @@ def make_plan(
 ) -> Plan:
     """Make the data of a recipe and plan a command, "run", "solve" or "sample".
 
-    A directory that holds such a run already says which space and algorithm are used. Every point
+    A directory that holds such a run already fixes space and algorithm. Every point
     of a sweep is planned as if it were alone. Raises InputError for an impossible command.
     """
     grid = recipe.points()

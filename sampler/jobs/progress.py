@@ -77,7 +77,7 @@ class Progress:
     ) -> None:
         """Move the bar of a stage; elsewhere, write a line where it is time for one.
 
-        total  steps of the stage; None where nobody knows
+        total  steps of the stage; None if unknown
         ahead  steps that are still to come, including later stages; else those of this stage
         ended  whether no more steps are made
         """

@@ -26,7 +26,7 @@ class Sizes:
 
     examples     P, training examples, or the rows that represent them
     observed     examples whose predictor is read off every draw
-    stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where it is not known
+    stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN if unknown
     logits       logit weights that are sampled
     added        weights of a network outside the theory besides those of its architecture and
                  logits

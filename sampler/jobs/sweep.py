@@ -144,7 +144,7 @@ def outcomes_of(
 ) -> Iterator[tuple[str, PointOutcome]]:
     """The label of every point with its outcome, in the order in which they end.
 
-    A line says how each ended, and the time left at the speed so far.
+    A line states how each ended, and the time left at the speed so far.
     """
     left = []
     for number in assignment.points:

@@ -55,7 +55,7 @@ class Snapshot:
     phase   "warmup" or "draws", or a word of the algorithm's own
     done    of this phase
     arrays  by name
-    about   what else a checkpoint says of it, as JSON has it
+    about   further data of a checkpoint, as JSON
     """
 
     phase: str
@@ -82,7 +82,7 @@ class Chunk:
     make_snapshot  gives the state after this chunk
     first          number of the first of its chains; None: of none that is kept, whose seconds and
                    gradients count alone
-    shown          name, steps done and steps in all (None: nobody knows) of the stage that is shown
+    shown          name, steps done and steps in all (None: unknown) of the stage that is shown
                    of it; None: the phase
     at             where it ends, in words; by default by phase and numbers
     thinned        of predictors that not every draw has: name → [chain, kept, …] of the draws whose
@@ -150,7 +150,7 @@ class Judgement:
     remarks  information for the user
     numbers  further entries of `diagnostics` in `comparison.json`
     warning  shown first, whatever the verdict; may be empty
-    remedy   of everything that fails, where it has one cause; empty where it is not known
+    remedy   of everything that fails, where it has one cause; empty if unknown
     """
 
     reasons: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ class Evidence:
     trusted       whether value and error mean something
     text          one line about it: limits, and why it is not trusted
     lost          draws of proposals at which the density is not a number
-    beside        what `draws.nc` says beside it
+    beside        further attributes of `draws.nc`
     """
 
     value: float
@@ -218,7 +218,7 @@ class Chain:
         """State of one chain before its first step: its key, point and log density by default.
 
         key    random key of this chain
-        point  a first point [coordinate], around the mode where it is known, else from the prior
+        point  a first point [coordinate], around the mode if known, else from the prior
         space  `sampler.posterior.space.Space` that is sampled
         """
         return {"key": key, "point": point, "lp": -space.potential(point)}
@@ -262,7 +262,7 @@ class Algorithm:
     summed: ClassVar[tuple[str, ...]] = ()
     # The statistic that counts gradients of the density, if there is one.
     gradients: ClassVar[str | None] = None
-    # The settings that say how many draws there are, and those of the sampler that it lacks.
+    # The settings of the number of draws, and those of the sampler that it lacks.
     counts: ClassVar[Counts] = Counts()
     lacks: ClassVar[tuple[str, ...]] = ()
     # Whether it finds the evidence itself.

@@ -1,6 +1,6 @@
 """Chains advanced in chunks that can be stored and resumed.
 
-Of a space and an algorithm this knows what `Space` and `Chain` say, and no task and no file. A
+Of a space and an algorithm this uses the interfaces `Space` and `Chain`, and no task and no file. A
 chunk has positions and statistics; its observables are computed when it is finished,
 then its positions go. One compiled function serves every chunk, whatever its length, and all spaces
 whose arrays have equal shapes, such as those of a sweep. So memory stays bounded, progress is
@@ -181,7 +181,7 @@ class Steps:
 def advance(steps: Steps, capacity: int, mesh: Mesh, state, begin, length, space: Space):
     """`length` kept steps of all chains → state, points and statistics [row, chain, …].
 
-    `begin` says whether chains have no state yet, and their seed, by which they then begin.
+    `begin` has the seed of chains without a state.
     States are split over devices along their leading chain axis, buffers of `capacity` rows along
     their second. Devices wait for each other only where chains share a part of their state, so
     trees of different depth on two devices do not. The same seed and the same number of devices

@@ -21,9 +21,9 @@ LOG_LIKELIHOOD, REPLICATED = "log_likelihood", "posterior_predictive"
 LEFT_OUT = "leave_one_out_predictive"
 POINTWISE = (LOG_LIKELIHOOD, REPLICATED, LEFT_OUT)
 LOG_PRIOR = "log_prior"
-# From so many training examples on draws say nothing of single ones.
+# From so many training examples on single ones have no numbers in draws.
 MOST_POINTWISE = 20_000
-# Bytes of the draws of one predictor, of all chains together, and of what draws say of training
+# Bytes of the draws of one predictor, of all chains together, and of numbers per draw of training
 # examples and the logit weights of a layer.
 PREDICTOR_BYTES, KEPT_BYTES, LOGIT_BYTES = 64 * 2**20, 32 * 2**20, 128 * 2**20
 # Predictors of so many numbers or more are observed of every 8th draw of a chain, where they follow
@@ -71,7 +71,7 @@ LIMITS = {
 class ThinnedDraws:
     """Every so many draws: values [chain, kept, …] and the numbers of these draws.
 
-    judged  whether diagnostics judge them, as what was drawn beside them does not tell them
+    judged  whether diagnostics judge them, as other draws do not determine them
     """
 
     values: np.ndarray

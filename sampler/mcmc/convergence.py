@@ -73,8 +73,8 @@ def repetition_diagnostics(draws: Draws) -> Float[np.ndarray, " kind *element"]:
     """R-hat, and shares of the variance that lies between repetitions: bulk, then both tails.
 
     For chains that are repetitions, whose draws share ancestors: the mean of one counts as one
-    number. A share B/V says that one repetition is worth V/B independent draws. The bulk is that of
-    the normal scores of ranks, the tails those of the 5 % and the 95 % quantile.
+    number. A share B/V means that one repetition is worth V/B independent draws. The bulk is that
+    of the normal scores of ranks, the tails those of the 5 % and the 95 % quantile.
     """
     scores = _normal_scores(draws)
     folded = np.abs(draws - np.median(draws, axis=(0, 1)))

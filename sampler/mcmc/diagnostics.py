@@ -38,7 +38,7 @@ class Diagnostics:
     """Verdict ("pass" or "fail"), the reasons for a failure, remarks, and numbers.
 
     `numbers` are those of the algorithm: of Hamiltonian chains BFMI, divergences and their like.
-    `warning` is said before everything else, whatever the verdict.
+    `warning` is shown first, whatever the verdict.
     """
 
     verdict: str
@@ -81,7 +81,7 @@ def diagnose(
     raise. Settings of chains and algorithms are in backticks in the reasons.
 
     Of repetitions effective draws are those of the means of repetitions, of as many as their
-    weights are worth, for the worst element as far as few repetitions can tell it (`worst_share`).
+    weights are worth, for the worst element as estimated from few repetitions (`worst_share`).
     """
     quantities = {**draws, "log_posterior": statistics["lp"]}
     chains, count = statistics["lp"].shape
@@ -187,7 +187,7 @@ def _judge(values: np.ndarray, worth: float | None) -> QuantityDiagnostics:
 
 
 def worst_share(shares: Float[np.ndarray, " element"], repetitions: int) -> float:
-    """Share of the variance between repetitions of the worst element, as far as it can be told.
+    """Share of the variance between repetitions of the worst element, as far as it is determined.
 
     By R repetitions the share of an element is known to a factor χ²_{R−1}/(R − 1), and the largest
     of m elements that all have the same is larger than the median of the largest of m such factors

@@ -62,7 +62,7 @@ class Hamiltonian(ChainAlgorithm):
         return NumPyroChain(self, settings.warmup)
 
     def kernel_for(self, space):
-        """The kernel on the model of a space, with the masses of its mode where that is known."""
+        """The kernel on the model of a space, with the masses of its mode if known."""
         from sampler.posterior.space import chain_model
 
         common: dict[str, Any] = {"target_accept_prob": self.target_acceptance}
@@ -189,7 +189,7 @@ class SplitHmc(Hamiltonian):
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge as every Hamiltonian does, and trajectories to points without a density."""
         judgement, draws = super().judge(statistics), statistics["lp"].size
-        lost = int(np.sum(statistics.get("lost", 0)))  # files of earlier versions do not know it
+        lost = int(np.sum(statistics.get("lost", 0)))  # missing in files of earlier versions
         text = lost_points_text(lost, f"ends of the trajectories of {draws} draws")
         reasons, remarks = judgement.reasons, judgement.remarks
         if lost > DIVERGENCE_LIMIT * draws:

@@ -32,7 +32,7 @@ from sampler.streams import Stream, stream
 
 EVALUATIONS = 20_000
 IMPORTANCE, BRIDGE = "importance", "bridge"
-# Two halves further apart than this many errors say that the error is wrong.
+# Two halves further apart than this many errors mean that the error is wrong.
 MOST_APART = 4.0
 
 

@@ -96,7 +96,7 @@ class Repetitions:
             self.work = next_temperature(self.work, start, self.target_acceptance, seed, course)
         seconds, happened = time.perf_counter() - started, self.work.latest
         at, first, of_all = self.work.temperatures, None, ""
-        if course is None:  # how many temperatures a pilot has nobody knows
+        if course is None:  # how many temperatures a pilot has is unknown
             stage, total = f"pilot from the {law}", None
         else:
             count, each = max(self.end, number + 1), len(course["power"])

@@ -263,7 +263,7 @@ def moved(state, gaussian: Gaussian, step, count, law: Potential):
     new = {"key": key, "z": gaussian.at(there), "lp": -potential, "slope": slope}
     energy, kinetic = 0.5 * momentum @ momentum - state["lp"], 0.5 * end @ end
     gained = kinetic + potential - energy
-    # Where a bound of the density says that there is nothing, it does not matter that it overflows.
+    # Where a bound of the density is negligible, it does not matter that it overflows.
     bound = law.least_potential(law.reference.at(new["z"]))
     lost = jnp.isnan(potential) & (kinetic + bound - energy <= DIVERGENCE)
     gained = jnp.where(jnp.isnan(gained), jnp.inf, gained)
@@ -287,7 +287,7 @@ class Begin(NamedTuple):
 
     potential  −ln p
     slope      ∂/∂z of it
-    unknown    whether neither is known
+    unknown    whether both are unknown
     """
 
     potential: Float[Array, ""]

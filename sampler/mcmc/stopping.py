@@ -48,10 +48,10 @@ class InterimVerdict:
 
     done            draws, or repetitions
     seconds         computing time of all draws so far
-    r_hat           the worst; None where it is not known
-    ess             the smallest effective sample size, of the quantity `of`; None: not known
+    r_hat           the worst; None if unknown
+    ess             the smallest effective sample size, of the quantity `of`; None: unknown
     finite          whether all draws are finite; a chain that is not stays so
-    evidence_error  of the log evidence, of an algorithm that finds it; None: not known
+    evidence_error  of the log evidence, of an algorithm that finds it; None: unknown
     """
 
     done: int
@@ -98,7 +98,7 @@ class StoppingRule:
     max_draws     draws of each chain at most
     max_minutes   computing time since the run was started or resumed, looked at after every chunk
     judged        whether draws of this name are judged
-    fewest        draws that are wanted whatever the checks say
+    fewest        draws that are made whatever the checks
     warmup        steps of warm-up
     checks        verdicts so far
     """

@@ -26,7 +26,7 @@ from sampler.mcmc.algorithm import (
 )
 from sampler.posterior.importance_weights import effective_draws, normalised_weights
 
-# Two starts that have seen the same are said to disagree this often.
+# Rate of false disagreement of two equal starts.
 FALSE_ALARMS = 0.005
 # Of every repetition: fewer particles at the start that all others descend from are remarked on.
 FEWEST_ANCESTORS = 0.05

@@ -164,7 +164,7 @@ def next_temperature(
 ) -> Particles:
     """Particles at the next λ: weighed, resampled and moved there.
 
-    As the course of a pilot says; without one, this is a pilot. The same seed and particles give
+    By the course of a pilot; without one, this is a pilot. The same seed and particles give
     the same result, bit for bit.
     """
     number = particles.temperatures + 1

@@ -46,7 +46,7 @@ class Data:
 
     @property
     def read_by_density(self) -> Any:
-        """The arrays that the density reads, and so every gradient: all, where it is not said."""
+        """The arrays that the density reads, and so every gradient: all by default."""
         return self
 
     def sample_sites(self) -> dict[str, Array]:

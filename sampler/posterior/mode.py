@@ -79,7 +79,7 @@ def find_mode(space: OrderParameterSpace) -> Mode | None:
 class Derivatives:
     """Derivatives of −ln p(x, y): those of the theory, which compiles nothing, where it has them.
 
-    Its coordinates are the same numbers in another order; it knows the temperature as given.
+    Its coordinates are the same numbers in another order; its temperature is the given one.
     """
 
     def __init__(self, space: OrderParameterSpace) -> None:

@@ -117,7 +117,7 @@ class Space:
     data         inputs, labels, and whatever of the inputs is sampled
     temperature  𝒯_0
     spread       s of ln(𝒯/𝒯_0) ~ N(0, s²); None where the temperature is fixed
-    mode         around which chains begin and are whitened; None where it is not known
+    mode         around which chains begin and are whitened; None if unknown
     single       the same space in single precision, for gradients; None: full precision
     keep         names of the weights that are observed of every draw
     """
@@ -260,7 +260,7 @@ class Space:
     # --- draws
 
     def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
-        """Draw the first point of a chain: around the mode where it is known, else a prior draw."""
+        """Draw the first point of a chain: around the mode if known, else a prior draw."""
         if self.mode is None:
             return self.flatten(self.draw_prior(key))
         return self.mode.gaussian.draw(key)
@@ -346,7 +346,7 @@ class Space:
 
     @property
     def reference(self) -> Gaussian:
-        """The Gaussian about which chains move: at the mode where it is known, else the prior's."""
+        """The Gaussian about which chains move: at the mode if known, else the prior's."""
         return self.prior_gaussian if self.mode is None else self.mode.gaussian
 
     # --- precision

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sampler.posterior.importance_weights import effective_draws
 
 Numbers = Array | np.ndarray
-# The first fit knows the curvature at one point only and needs heavy tails; later fits know the
+# The first fit has the curvature at one point only and needs heavy tails; later fits have the
 # whole pilot sample, and lighter tails waste fewer draws (more so in many dimensions, where the
 # radius of a nearly Gaussian posterior is sharp: there ν is the dimension).
 FEWEST_REFITTED_DEGREES = 16.0

@@ -102,7 +102,7 @@ def write_report(
 
     ended    the exit code of the command that is about to end here and has not recorded it yet
     results  those in memory; others are read from the directory
-    figures  whether they are drawn; without them the page says how they are
+    figures  whether they are drawn; without them the page has the command to draw them
     failed   takes, by name, what single figures fail with; without it the first error is raised
 
     Raises InputError for a directory without results.
@@ -143,7 +143,7 @@ def write_report(
     return [*drawn, file]
 
 
-# --- what pages of runs and of sweeps say
+# --- contents of pages of runs and of sweeps
 
 
 def run_contents(run: RunResults) -> dict[str, Any]:

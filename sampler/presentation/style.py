@@ -52,7 +52,7 @@ class FigureEntry:
     section: str = "comparison"
 
 
-# Okabe–Ito palette: told apart with every common kind of colour blindness.
+# Okabe–Ito palette: distinguishable with every common kind of colour blindness.
 BLACK, ORANGE, SKY_BLUE, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#767676"

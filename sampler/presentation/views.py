@@ -140,7 +140,7 @@ def is_unpredicted(row: Row) -> bool:
 
 
 def interval_cell(row: Row) -> Cell:
-    """The 95 % interval; empty where nothing is said."""
+    """The 95 % interval; empty if there is none."""
     if not row["state"] or row["state"] in UNDECIDED:
         return ""
     low = replace(amount(row["low"], row["unit"]), unit="")
@@ -286,7 +286,7 @@ def elements_table(comparison: ComparisonTree, quantity: str) -> Table:
     against = [who for who in predicted if who in (LEADING, NEXT)]
     against = against or [who for who in predicted if is_theory(who)][:1]
     if not comparison.diagnostics.passed:
-        against = []  # nothing is said of a difference
+        against = []  # no difference is stated
     gaps = [(sampled - predicted[who], errors) for who in against]
     if RELATIVE_ELEMENTS in table:
         of_theories = [table.sel({AXIS: who}) for who in against]

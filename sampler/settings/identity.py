@@ -1,6 +1,6 @@
 """The fields of a recipe by dotted key: which of them fix its draws, and which name files.
 
-What data are is said by their checksum; a path says where they are. In a run directory paths are
+A checksum identifies data; a path gives their place. In a run directory paths are
 relative to it, so that it can be moved with its data.
 """
 
@@ -28,7 +28,7 @@ def settings_that_fix_draws(recipe: Section) -> dict[str, Any]:
     """Return the settings, by dotted key and as JSON has them, that a resumed run must keep.
 
     Those that are declared with Mark.CHANGES_NO_DRAW are left out, the values of a sweep, and
-    paths: what lies there is told by its checksum.
+    paths: the checksum identifies the file.
     """
     settings = recipe.model_dump(mode="json", exclude={"sweep"})
     fields = fields_of(recipe).items()

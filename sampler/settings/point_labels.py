@@ -21,7 +21,7 @@ def setting_text(key: str, value: Any) -> str:
 def point_labels(sweep: Mapping[str, Sequence[Any]]) -> list[str]:
     """The labels `key=value,…` of all points of a sweep, the last key fastest.
 
-    They are the same wherever a project lies: of paths they have what tells them apart.
+    They are the same wherever a project lies: of paths they have the part that differs.
     """
     shown = {
         key: different_names(values) if are_paths(values) else values

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 # Settings that a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
 MOST_POINTS = 100_000
-# What says how chains end, and all that decides it where it is left open.
+# Settings of the end of chains, and those that decide its default.
 ENDS = ("sampler.draws", "sampler.until")
 ENDS_BY = (*ENDS, "sampler.chains", "sampler.algorithm", "sampler.repetitions")
 # Dotted keys and values that change the settings of a recipe.
@@ -249,7 +249,7 @@ class Recipe(AnyRecipe):
         """Yield contradictions of settings, each where those before it do not apply."""
         network, sampler, attention = self.network, self.sampler, self.attention
         yield from conflicts_of_chains(sampler)
-        if attention is not None:  # else data or a model tell how many layers there are
+        if attention is not None:  # else data or a model determine the number of layers
             yield from conflicts_of_attention(attention, self.task, self.learns_attention)
             refuse_layers(network, len(attention.heads))
         if self.learns_attention:

@@ -179,7 +179,7 @@ def refuse_untrainable(
     """Raise InputError if a variant cannot be trained, or not on so many tokens, `of` what.
 
     variants  of every head, layer by layer
-    tokens    None where the data tell how many there are
+    tokens    None where the data determine their number
     """
     for layer, of_layer in enumerate(variants, start=1):
         for head, variant in enumerate(of_layer):

@@ -163,7 +163,7 @@ def read_labels(
 ) -> np.ndarray | None:
     """Labels [example, output] as floats; InputError for missing or unfitting labels.
 
-    outputs  of the model, where they are known: class numbers then become a column for each class
+    outputs  of the model, if known: class numbers then become a column for each class
     """
     if labels is None:
         if field == "labels_test":

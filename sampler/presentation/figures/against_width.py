@@ -24,7 +24,7 @@ OF_USERS = ("D", (0, (1, 1)))
 def draw_finite_size(sweep: SweepResults) -> Figure | None:
     """Draw the diagonal of U_1 against width, and below it |theory − exact|.
 
-    Both with the next order and with the user's theories, where they are known. None unless widths
+    Both with the next order and with the user's theories, if known. None unless widths
     were swept.
     """
     points, solved = by_width(sweep.dataset), sweep.solved

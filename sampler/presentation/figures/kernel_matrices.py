@@ -35,7 +35,7 @@ def relative_to_size(
 
 
 def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
-    """Draw the kernel at infinite width, of both orders, and of the samples, as far as known.
+    """Draw the kernel at infinite width, of both orders, and of the samples, if known.
 
     Between training examples sorted by their labels, all on one colour scale.
 

@@ -87,7 +87,8 @@ def draw_order_parameter(run: RunResults) -> Figure | None:
 def draw_trained_order_parameter(run: RunResults) -> Figure | None:
     """Draw U_1 of theory, samples and the network that gradient descent trained.
 
-    Each is divided by the mean of its diagonal: training does not know the scale of a posterior.
+    Each is divided by the mean of its diagonal: training does not determine the scale of a
+    posterior.
     """
     theory, trained = run.predicted("order_parameter"), run.theory_values("order_parameter_trained")
     if theory is None or trained is None:
