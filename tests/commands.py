@@ -138,15 +138,19 @@ def settings(*overrides) -> list[str]:
     return [word for override in overrides for word in ("--set", override)]
 
 
+# Beginnings of the places at which a work can be left: chains, trainings, particles, examples.
+PLACES = ("warmup", "draws", "training", "pilot", "particles", "the pass")
+
+
 class AfterChunks(Interruption):
-    """A signal that arrives while the n-th chunk of chains, or of a training, is computed."""
+    """A signal that arrives while the n-th chunk of a work is computed."""
 
     def __init__(self, chunks: int) -> None:
         super().__init__()
         self._left = chunks
 
     def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:
-        self._left -= where.startswith(("warmup", "draws", "training"))
+        self._left -= where.startswith(PLACES)
         if self._left == 0:
             self.ask(signal.SIGTERM)
         super().leave_if_asked(where, save)

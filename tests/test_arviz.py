@@ -98,14 +98,6 @@ def test_sensitivity_to_the_likelihood_is_that_of_the_joint_one_given_weights(tr
     assert found["readout_order_parameter"].values.item() >= 0.0
 
 
-def test_without_data_nothing_is_learned(trees):
-    """Means of 1000 draws from the prior: U_1 of unit variances is the unit matrix on average."""
-    prior = trees["order_parameters"]["prior"]["order_parameter"]
-    assert prior.sizes["draw"] == 1000
-    error = prior.std("draw")[0] / np.sqrt(1000)
-    assert (np.abs(prior.mean("draw")[0] - np.eye(2)) < 5 * error).all()
-
-
 # The site runs it, with its figures, in the releases before 1.0.
 @pytest.mark.heavy
 @pytest.mark.skipif(BEFORE_1, reason="the site runs the tutorial with these releases")

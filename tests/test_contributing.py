@@ -161,24 +161,6 @@ def test_draws_without_chains_have_the_law_in_closed_form(until_trusted, rng):
     assert np.ptp(lp) < 1e-9  # ln p(y), whatever x
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["metropolis", "rejection"])
-def test_the_algorithm_goes_on_bit_for_bit(name, finished, tmp_path):
-    longer, extended = tmp_path / "longer", tmp_path / "extended"
-    text = (finished.parent / "coin.toml").read_text().replace("metropolis", name)
-    recipe = tmp_path / "coin.toml"
-    recipe.write_text(text)
-    assert in_process("sample", recipe, "--out", longer, "--set", "sampler.draws=30") in (0, 3)
-    assert in_process("sample", recipe, "--out", extended) in (0, 3)
-    assert in_process("resume", extended, "--more", "10") in (0, 3)
-    for group in ("posterior", "sample_stats"):
-        one, other = (
-            xr.load_dataset(where / "draws.nc", group=group, engine="h5netcdf")
-            for where in (longer, extended)
-        )
-        xr.testing.assert_identical(one.drop_attrs(), other.drop_attrs())
-
-
 def laplace_space(**settings):
     """One weight in each layer, V_0 with Laplace's law: coordinates V_0, V_1 and a."""
     architecture = Architecture((1,), (1, 1), (1.3, 0.8, 1.2), channels=1)

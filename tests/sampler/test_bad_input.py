@@ -36,41 +36,6 @@ def test_a_bad_command_line_is_one_line(capsys, words, tmp_path, monkeypatch):
     assert line
 
 
-def test_a_directory_of_something_else_is_left_alone(capsys, recipe, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    before = sorted(tmp_path.iterdir())
-    elsewhere = tmp_path / "recipe.toml"
-    for out in (tmp_path / "notes.txt", tmp_path / "notes.txt" / "below"):
-        code, _, line = command(capsys, "run", recipe, "--out", out)
-        assert code == ExitCode.BAD_INPUT
-        assert line.startswith("attention-posterior: --out = ")
-    # recipe.toml itself is there, so this directory looks like a run of another recipe.
-    code, _, line = command(capsys, "run", elsewhere, "--out", tmp_path, "--set", "sampler.seed=5")
-    assert code == ExitCode.BAD_INPUT
-    assert "sampler.seed" in line
-    elsewhere = elsewhere.rename(tmp_path.parent / f"{tmp_path.name}.toml")
-    code, _, line = command(capsys, "run", elsewhere, "--out", tmp_path)
-    assert code == ExitCode.BAD_INPUT
-    assert "neither empty nor a run directory" in line
-    assert sorted(tmp_path.iterdir()) == [path for path in before if path.name != "recipe.toml"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("run", "runs/quickstart.toml", "--out", ""),
-        ("sweep", "runs/quickstart.toml", "--over", "sampler.seed=0:2", "--out", ""),
-        ("resume", ""),
-    ],
-)
-def test_an_empty_name_is_not_the_working_directory(capsys, arguments, tmp_path, monkeypatch):
-    """As of a variable of the shell that is not set."""
-    monkeypatch.chdir(tmp_path)
-    assert main(list(arguments)) == ExitCode.BAD_INPUT
-    assert "is empty; name a file or a directory" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
     def raising(problem):
         def make_plan(*_, **__):

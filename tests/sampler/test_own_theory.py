@@ -10,7 +10,6 @@ import sampler
 from sampler.analysis.predictors import of_predictor, predicted
 from sampler.analysis.user_theories import PREDICTED
 from sampler.data.make import build_task
-from sampler.errors import InputError
 from sampler.jobs import stages
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
@@ -93,18 +92,3 @@ def test_what_follows_from_an_order_parameter_is_the_prediction_there(results):
     received = problem.predictions_at(predicted(theory, "order_parameter"))
     for name in ("predictor_mean", "predictor_variance"):
         np.testing.assert_allclose(received[name], predicted(theory, name), rtol=1e-9, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"order_parameter": np.eye(3)},
-        {"order_parameter": [[1.0, np.nan], [np.nan, 1.0]]},
-        {"predictor_variance": -np.ones(4)},
-        {"predictor": np.ones(4)},
-    ],
-)
-def test_predictions_that_do_not_fit_are_refused(results, own, without_annotation_checks):
-    with pytest.raises(InputError) as caught:
-        sampler.compare(*results, own={"mine": own})
-    assert caught.value.field.startswith('own theory "mine')

@@ -1,9 +1,6 @@
 """Random streams of one seed are independent of each other, whatever they are for."""
 
-import ast
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,7 +9,6 @@ import pytest
 from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, jax_key, part_of_key, stream
 from sampler.teacher import make_labelled_task
-from tests import ROOT
 
 NUMBERS = 4000
 # A few of each further entry of a key.
@@ -74,35 +70,6 @@ def test_a_key_has_as_many_entries_as_its_stream_says():
         jax_key(0, Stream.BATCHES)
 
 
-# What makes generators and keys of seeds, in NumPy, SciPy and JAX.
-MAKERS = {"default_rng", "SeedSequence", "PCG64", "RandomState", "PRNGKey", "wrap_key_data"}
-# Of a given generator an estimator asks for a seed; a checkpoint has the keys of its chains; of a
-# key a space asks for the shape.
-ALLOWED = {
-    "api/estimators.py": {"RandomState"},
-    "mcmc/chains.py": {"wrap_key_data"},
-    "posterior/space.py": {"key"},
-    "stored_programs.py": {"wrap_key_data"},
-}
-
-
-def made_in(file: Path) -> Iterator[str]:
-    """Names of what makes generators or keys in a file."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and node.attr in MAKERS:
-            yield node.attr
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "jax.random.key":
-            yield "key"
-        if isinstance(node, ast.ImportFrom) and node.module in ("numpy.random", "jax.random"):
-            yield f"import from {node.module}"
-
-
-def test_nothing_is_drawn_but_from_a_stream_of_the_table():
-    for file in (ROOT / "sampler").rglob("*.py"):
-        name = file.relative_to(ROOT / "sampler").as_posix()
-        assert set(made_in(file)) <= ALLOWED.get(name, set()) or name == "streams.py", name
-
-
 class Recorded(np.random.Generator):
     """A generator that writes down its normal numbers."""
 
@@ -137,16 +104,3 @@ def test_a_teacher_shares_no_number_with_the_inputs(kind, monkeypatch):
     inputs, teacher = normals_of(monkeypatch, {"kind": kind, "examples_test": 5}, 100)
     assert len(teacher) > 900
     assert not np.isin(teacher, inputs).any()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_teacher_is_independent_of_the_inputs(seed, monkeypatch):
-    """Their numbers are uncorrelated at every lag at which they might be the same."""
-    task = {"kind": "time_series", "examples_train": 30, "seed": seed, "teacher_seed": seed}
-    inputs, teacher = normals_of(monkeypatch, task | {"examples_test": 5}, 100)
-    count, lags = len(teacher), range(-200, 200)
-    ends = [(max(lag, 0), max(-lag, 0)) for lag in lags]
-    products = [inputs[i : i + count - 200] * teacher[j : j + count - 200] for i, j in ends]
-    scores = [np.sqrt(len(one)) * one.mean() / one.std() for one in products]
-    # Of 400 standard normal numbers the largest is below 4.5 but for once in 370.
-    assert np.abs(scores).max() < 4.5

@@ -25,7 +25,7 @@ from sampler.settings.task_sections import TASKS, TaskSettings
 from sampler.settings.types import Count, FilePath, Seed
 from sampler.storage.files import read_stored
 from tests import ROOT
-from tests.commands import SMALLEST, in_process
+from tests.commands import SMALLEST
 
 
 @pytest.fixture
@@ -72,26 +72,6 @@ task = { kind = "coin", examples = 6, file = "data/coins" }
 [network]
 widths = 3
 """
-
-
-@pytest.mark.usefixtures("open_tables")
-def test_a_task_is_a_class_and_a_row(tmp_path):
-    TASKS.register("coin", Coin)
-    path = tmp_path / "coin.toml"
-    path.write_text(COIN)
-    recipe = load_recipe(path, ["sweep.task.seed=[0, 1]"])
-    coin = Coin(examples=6, file=str(tmp_path / "data/coins"))
-    assert recipe.task == coin
-    of_python = Recipe(name="coin", task=coin, network={"widths": 3})
-    assert of_python.hash8 == load_recipe(path).hash8
-    assert [point.task.seed for _, point in recipe.points()] == [0, 1]
-    assert Recipe(**recipe.model_dump()).hash8 == recipe.hash8
-    assert build_task(recipe).path_names == ("0", "1")
-    assert in_process("check", path) == ExitCode.OK
-    with pytest.raises(InputError, match=r"task\.exmples = 3: .*did you mean task\.examples\?"):
-        load_recipe(path, ["task.exmples=3"])
-    with pytest.raises(InputError, match="remove this section"):
-        load_recipe(path, ["attention.lag=3"])
 
 
 REFUSED = InputError("task.odd", 3, "use network.widths instead")

@@ -1,4 +1,4 @@
-"""What every process sees to before it computes, and a jaxlib whose factorisations end."""
+"""What every process sees to before it computes."""
 
 import gc
 import json
@@ -21,27 +21,6 @@ from sampler.settings.recipe import load_recipe
 from sampler.storage.manifest import read_manifest
 from tests import ROOT
 from tests.commands import TINY_SAMPLED, AfterChunks, assert_same_bits, command, in_process
-
-# Eight independent batches of triangular solves, each of them ready at the same time.
-MANY_SOLVES = """
-import jax, jax.numpy as jnp
-
-@jax.jit
-def solve_all(lower):
-    lower = 0.01 * jnp.tril(jnp.sin(lower)) + 2 * jnp.eye(lower.shape[-1])
-    right = jnp.broadcast_to(jnp.eye(lower.shape[-1]), lower.shape[1:])
-    return [jax.scipy.linalg.solve_triangular(one, right, lower=True).sum() for one in lower]
-
-for seed in range(40):
-    jax.block_until_ready(solve_all(jax.random.normal(jax.random.key(seed), (8, 4, 200, 200))))
-"""
-
-
-@pytest.mark.long
-def test_independent_triangular_solves_of_one_function_end():
-    """With jaxlib 0.10.0 to 0.11.0 on two cores they wait for each other within seconds."""
-    subprocess.run([sys.executable, "-c", MANY_SOLVES], check=True, timeout=240)
-
 
 THREADS = """
 import json, os, sys
@@ -157,21 +136,6 @@ def test_compiled_programs_are_dropped_where_memory_maps_run_short(tmp_path, mon
     granted.write_text(str(after))
     runtime.free_memory_maps()
     assert taken() < before + (after - before) / 2
-
-
-@pytest.mark.long
-def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
-    """XLA warns of its plans for several devices, and of compiled programs that it reads again."""
-    recipe, cache = tmp_path / "recipe.toml", tmp_path / "cache"
-    recipe.write_text(TINY_SAMPLED)
-    cache.mkdir()
-    for number in range(2):
-        _, errors = command("sample", recipe, "--out", tmp_path / f"{number}", cache=cache)
-    assert any(cache.iterdir())
-    lines = [line for line in errors.splitlines() if line.strip()]
-    assert all(line.startswith(("loading", "compiling", "warmup", "draws")) for line in lines), (
-        errors
-    )
 
 
 @pytest.mark.parametrize(

@@ -98,38 +98,6 @@ def test_a_directory_keeps_the_arrays_of_its_recipe(arrays, tmp_path, undrawn):
         sampler.run(recipe_of(sampler.Arrays(**other)), out=moved, progress=False)
 
 
-def test_nothing_is_written_where_a_run_is_refused(arrays, tmp_path):
-    recipe = recipe_of(sampler.Arrays(**arguments_of(arrays)))
-    wrong = recipe.changed({"network.heads": [[3], [0]]})
-    with pytest.raises(InputError):
-        sampler.run(wrong, out=tmp_path / "run", progress=False)
-    assert not list(tmp_path.iterdir())
-
-
-MATRICES = [np.ones((2, 1, 3, 3)), np.ones((2, 3, 3))]
-TOKENS = {"inputs": np.ones((2, 3, 1)), "labels": np.ones(2), "attention": MATRICES}
-TESTS = {f"{key}_test": value for key, value in TOKENS.items()}
-REFUSED = [
-    (TOKENS, "inputs_test"),
-    (TOKENS | TESTS, "attention[1]"),
-    (TOKENS | TESTS | {"attention": MATRICES[:1]}, "attention[1]"),
-    (TOKENS | {"path": "a.npz"}, "task.path"),
-    ({"inputs": [[1.0], [1.0, 2.0]]}, "inputs"),
-    ({"inputs": np.ma.masked_array([1.0])}, "inputs"),
-    ({"inptus": np.ones(2), "labels": np.ones(2)}, "inptus"),
-    (TOKENS | {"atended": np.ones(2)}, "atended"),
-    ({"pth": "a.npz"}, "task.pth"),
-    ({"kind": "arrays", "tokens": 3}, "task.path"),
-]
-
-
-@pytest.mark.parametrize(("given", "field"), REFUSED)
-def test_an_array_is_refused_by_the_name_of_its_argument(given, field):
-    with pytest.raises(InputError) as caught:
-        build_task(recipe_of(sampler.Arrays(**given)))
-    assert caught.value.field == field
-
-
 def test_stored_theory_of_arrays_is_that_of_memory(arrays, tmp_path):
     recipe = recipe_of(sampler.Arrays(**arguments_of(arrays)))
     theory = sampler.solve(recipe)

@@ -73,24 +73,6 @@ def test_a_network_outside_the_theory_has_hidden_weights_and_all(without_annotat
     sites = handlers.trace(seeded).get_trace(**kwargs, inputs_new=new)
     assert "order_parameter" not in sites
     assert sites["predictor"]["value"].shape == sites["y_new"]["value"].shape == (10,)
-    for function in (recipe.numpyro_model, recipe.log_density):
-        with pytest.raises(InputError) as refused:
-            function("order_parameters")
-        assert refused.value.field == "sampler.space"
-
-
-def test_what_has_no_posterior_is_refused_by_its_setting(monkeypatch, without_annotation_checks):
-    def refused(recipe, *arguments) -> str:
-        with pytest.raises(InputError) as caught:
-            recipe.log_density(*arguments)
-        return caught.value.field
-
-    assert refused(RECIPE, "both") == "sampler.space"
-    grid = RECIPE.changed({"sweep.network.widths": [2, 3]})
-    assert refused(grid) == "sweep"
-    assert grid.changed({"network.widths": 2}).log_density() is not None
-    monkeypatch.setattr("sampler.jobs.memory.available_bytes", lambda: 2.0**20)
-    assert refused(RECIPE) == "memory"
 
 
 # Settings of JAX as strict as they go, other random numbers, and products of another precision.

@@ -48,15 +48,6 @@ def test_the_cost_by_mean_and_taylor_importance_lead_at_any_width(found, width):
     assert rows == named
 
 
-def test_the_frame_has_every_number_of_single_heads_with_its_error(found):
-    frame = cost_tables.frame_of(found)
-    assert list(frame.index) == list(HEADS)
-    for key in cost_tables.COLUMNS:
-        np.testing.assert_array_equal(frame[key], found[key])
-        np.testing.assert_array_equal(frame[f"{key}_error"], found[f"{key}_error"])
-    assert len(frame.columns) == 2 * len(cost_tables.COLUMNS)
-
-
 def test_at_random_is_the_mean_with_its_spread(found):
     table = cost_tables.orders_table(found)
     place = next(at for at, column in enumerate(table.columns) if "random" in column.header)

@@ -87,16 +87,6 @@ def trained_by_tokens(folder, task, removed=()):
     return hidden.mean(axis=1) @ parameters["readout"]
 
 
-def test_removed_heads_of_the_trained_network_have_zero_output(folder):
-    task, problem = load(folder)
-    for removed in ((), [(0, 1)], [(0, 0), (1, 2)]):
-        received = PathSum.of_trained(problem.trained, problem.attended_test).without(removed)
-        expected = trained_by_tokens(folder, task, removed)
-        assert_equal_to_rounding(received[:, 0], expected, operations=48 * 64 * 6)
-    assert problem.trained.architecture.heads == HEADS
-    assert problem.trained.architecture.widths == (6, 5, 4)
-
-
 def test_a_network_that_keeps_heads_is_the_one_whose_others_are_zero(folder):
     """Its own 1/√H_l is undone: the smaller network computes the same f."""
     task, _ = load(folder)

@@ -1,7 +1,6 @@
 """Gates on heads of PyTorch models, held against the same models with other weights."""
 
 import copy
-import hashlib
 from itertools import combinations
 
 import numpy as np
@@ -64,29 +63,6 @@ def test_a_model_without_heads_is_that_with_zeros_in_its_projections(name):
     ]
     assert_equal_in_float32(heads.magnitudes, np.array(norms))
     assert not any("forward" in vars(module) for module in made.model.modules())
-
-
-def test_a_layer_of_shared_weights_loses_a_head_of_its_own():
-    """By a hook of one's own, which counts the runs of the projection."""
-    made = family("albert")
-    inputs = inputs_of(made)
-    heads = TorchHeads(made.model, inputs, batch_size=3)
-    assert [one.name for one in heads.projections] == [made.name] * LAYERS
-    runs = []
-
-    def second(_, positional):
-        runs.append(1)
-        changed = positional[0].clone()
-        changed[..., part_of(1)] *= len(runs) % 2
-        return (changed,)
-
-    handle = made.model.get_submodule(made.name).register_forward_pre_hook(second)
-    expected = called(made.model, inputs)
-    handle.remove()
-    assert np.abs(expected - called(made.model, inputs)).max() > 1e-3
-    assert_equal_in_float32(heads.without([(1, 1)]), expected, operations=1000)
-    with pytest.raises(InputError, match="several layers share"):
-        zero_heads(made.model, heads.projections, {1: [1]})
 
 
 @pytest.mark.parametrize("name", ["encoder", "bert"])
@@ -199,27 +175,6 @@ def test_means_of_multihead_attention_leave_out_what_it_is_told_to():
         assert_equal_in_float32(received, expected, operations=1000)
 
 
-def test_a_removal_takes_one_pass_and_no_checksum(monkeypatch):
-    """Means take one pass more, once."""
-    made = family("bert")
-    inputs, passes = inputs_of(made), []
-
-    def forward(model, batch):
-        passes.append(len(batch["input_ids"]))
-        return model(**batch)
-
-    def refuse(*_):
-        raise AssertionError("a checksum of the parameters")
-
-    heads = TorchHeads(made.model, inputs, forward)
-    heads.without([(0, 0)], "mean")
-    monkeypatch.setattr(hashlib, "sha256", refuse)
-    passes.clear()
-    for head in EVERY:
-        heads.without([head], "mean")
-    assert passes == [len(inputs["input_ids"])] * len(EVERY)
-
-
 # --- projections of one's own
 
 
@@ -296,13 +251,6 @@ def test_a_layer_that_some_examples_skip_is_named():
     heads = TorchHeads(Own(), tokens, forward, {"after.0": 4, "after.1": 4}, batch_size=2)
     with pytest.raises(InputError, match=r"layers of attention = \[\].*'after.1'\] with the first"):
         heads.without([(1, 0)])
-
-
-def test_outputs_of_another_kind_are_refused():
-    model = Own()
-    heads = TorchHeads(model, TOKENS_OF_OWN, lambda model, batch: model(batch)[:, None])
-    with pytest.raises(InputError, match=r"outputs of the model = \(1, 1, 2\)"):
-        _ = heads.outputs
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

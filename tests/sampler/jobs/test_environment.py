@@ -1,13 +1,8 @@
-"""What a user's environment may be: styles, encodings, closed streams, accelerators that are not
-there. Nothing that comes after the draws costs a run its exit code, or another part of its results.
-"""
+"""Nothing that comes after the draws costs a run its exit code, or another part of its results."""
 
 import errno
-import io
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -19,8 +14,8 @@ from sampler.presentation.figures.catalogue import FIGURES, draw_figure
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
 from sampler.presentation.terminal import log_errors
 from sampler.storage.manifest import read_manifest
-from tests import FIXTURES, ROOT
-from tests.commands import environment, in_process
+from tests import FIXTURES
+from tests.commands import in_process
 
 # Of a style for slides, of a journal, and of nobody.
 ODD = {
@@ -117,70 +112,6 @@ def test_where_figures_are_all_that_is_asked_for_an_error_is_one(command, stored
 def test_only_errors_are_held_back():
     with pytest.raises(KeyboardInterrupt), log_errors("this"):
         raise KeyboardInterrupt
-
-
-# --- streams
-
-
-class Stops(io.StringIO):
-    """A stream that takes so many texts."""
-
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-
-    def write(self, text: str) -> int:
-        self.left -= 1
-        if self.left < 0:
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-        return super().write(text)
-
-
-@pytest.mark.parametrize("texts", [0, 2])  # nothing; the first line, and its end
-def test_a_reader_that_goes_away_costs_a_run_nothing(texts, stored, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", Stops(texts))
-    assert in_process("resume", stored, "--no-figures") == ExitCode.DIAGNOSTICS_FAILED
-    assert (stored / "report.html").is_file()
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_has_enough_is_no_error(unbuffered, stored):
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m sampler status {stored} | true"],
-        env=environment(None) | {"PYTHONUNBUFFERED": unbuffered}, capture_output=True, cwd=ROOT,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (ExitCode.OK, b"")
-
-
-CLOSED = ("", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("closed", CLOSED)
-def test_standard_streams_may_be_closed(closed, stored):
-    """And no file has their numbers, where libraries print to."""
-    program = (
-        "import sys; from sampler.__main__ import open_streams; open_streams();"
-        "file = open(sys.argv.pop(), 'rb'); assert file.fileno() > 2;"
-        "from sampler.__main__ import console; console()"
-    )
-    words = [sys.executable, "-c", program, "status", str(stored), str(stored / "draws.nc")]
-    done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *words],
-        env=environment(None), capture_output=True, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == ExitCode.OK, done.stderr
-    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
-
-
-@pytest.mark.heavy
-def test_a_command_prints_in_any_encoding():
-    done = subprocess.run(
-        [sys.executable, "-m", "sampler", "check", ROOT / "runs" / "quickstart.toml"],
-        env=environment(None) | {"PYTHONIOENCODING": "ascii"}, capture_output=True, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == ExitCode.OK, done.stderr
-    assert b"?" in done.stdout
 
 
 # --- accelerators

@@ -5,12 +5,10 @@ The standard is what is told where the same points were not sampled at all.
 
 import json
 import re
-import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -381,14 +379,3 @@ def test_an_evidence_beside_draws_that_fail_is_not_trusted(finished):
     table = SweepResults(directory).dataset
     cell = {"quantity": "log_evidence", "predictor": "sampled"}
     assert set(table["state"].sel(cell).values) == {NOT_TRUSTED}
-
-
-@pytest.mark.heavy
-def test_draws_that_fail_are_reproduced_by_the_same_bits_alone(finished, tmp_path, undrawn):
-    directory, _ = finished
-    copy = tmp_path / "run"
-    shutil.copytree(next(iter(state_of(directory).points.values())).directory, copy)
-    assert in_process("reproduce", copy) == ExitCode.OK
-    with h5py.File(copy / "draws.nc", "r+") as file:
-        file["posterior/order_parameter"][...] *= 1.0 + 1e-9
-    assert in_process("reproduce", copy) == ExitCode.NOT_REPRODUCED

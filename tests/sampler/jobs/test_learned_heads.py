@@ -60,6 +60,13 @@ def finished(recipe, tmp_path_factory):
     return folder / "run"
 
 
+SHAPES = {
+    "predictions/predictor_mean": (2, 11, 10), "log_likelihood/y": (2, 11, 6),
+    "prior/logits_1": (1, 1000, 2, 11, 11), "prior_predictive/y": (1, 1000, 6),
+    "validation/predictor_mean": (2, 11, 4, 1),
+}  # fmt: skip
+
+
 @pytest.mark.heavy
 def test_a_run_samples_attention_and_leaves_what_there_is(finished):
     stored = {path.name for path in finished.iterdir()}
@@ -71,14 +78,10 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
         logits = tree["posterior_logits_1"]  # every fourth draw
         assert logits["draw"].values.tolist() == [0, 4, 8]
         assert logits["logits_1"].shape == (2, 3, 2, 11, 11)
-        assert posterior.attrs["exchangeable_heads"] == 1
         eigenvalues = np.linalg.eigvalsh(posterior["order_parameter"].values)
         np.testing.assert_allclose(posterior["overlap_eigenvalues_1"].values, eigenvalues)
-        assert tree["predictions"]["predictor_mean"].shape == (2, 11, 10)
-        assert tree["log_likelihood"]["y"].shape == (2, 11, 6)
-        assert tree["prior"]["logits_1"].shape == (1, 1000, 2, 11, 11)
-        assert tree["prior_predictive"]["y"].shape == (1, 1000, 6)
-        assert tree["validation"]["predictor_mean"].shape == (2, 11, 4, 1)
+        for name, shape in SHAPES.items():
+            assert tree[name].shape == shape, name
         weights = tree["posterior_weights"]
         assert weights["draw"].values.tolist() == [0, 8]
         chosen = posterior["order_parameter"].sel(draw=weights["draw"]).values
@@ -102,13 +105,6 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
     assert "overlap_eigenvalues_1" in judged
     assert "order_parameter" not in judged
     assert "leading" not in comparison["summary"]["accuracy"]
-
-
-@pytest.mark.heavy
-def test_other_commands_take_its_directory(finished, capsys):
-    assert command("compare", finished) == ExitCode.DIAGNOSTICS_FAILED
-    assert command("prune", finished) == ExitCode.BAD_INPUT
-    assert "attention.heads = " in capsys.readouterr().err
 
 
 INPUTS = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
@@ -152,12 +148,6 @@ def test_heads_are_chosen_for_tokens_alone():
     arrays = sampler.Arrays(**attended, heads=[4])
     with pytest.raises(InputError, match="attended inputs"):
         arrays.make(sampler.Attention(heads=[["learned"]]))
-
-
-def test_a_sub_network_without_learned_heads_has_the_theory_back():
-    recipe = learned_recipe(heads=(("learned", "good"),), network={"heads": [[1]]})
-    assert build_task(recipe).learned is None
-    assert recipe.has_theory
 
 
 @pytest.mark.parametrize("form", ["low_rank", "positions"])

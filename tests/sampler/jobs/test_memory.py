@@ -1,13 +1,29 @@
-"""Limits of memory, wherever a scheduler, a container or a shell sets them."""
+"""Memory: its limits, wherever they are set, and what a plan takes, before anything is built."""
 
 import os
 import resource
+import subprocess
+import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from sampler.jobs import memory
-from sampler.jobs.memory import UNTOUCHED_BYTES, available_bytes, group_limits
+from sampler.errors import InputError
+from sampler.jobs import memory, plan
+from sampler.jobs.memory import (
+    UNTOUCHED_BYTES,
+    Part,
+    available_bytes,
+    draw_bytes,
+    group_limits,
+    memory_parts,
+)
+from sampler.jobs.plan import Plan, make_plan
+from sampler.jobs.sizes import Sizes
+from sampler.mcmc.collected_draws import PREDICTOR_BYTES
+from tests import ROOT
+from tests.commands import TINY, environment, loader
 
 # Version of control groups → where their hierarchy is mounted, file of a limit, text of none.
 KINDS = {
@@ -51,19 +67,121 @@ def test_a_container_finds_the_limit_at_its_top(kind, path, tmp_path):
     assert list(group_limits(process, tmp_path / "groups")) == [5000]
 
 
-@pytest.mark.parametrize(("option", "mapped"), [("AS", UNTOUCHED_BYTES), ("DATA", 0)])
-def test_limits_of_a_shell_count(option, mapped, monkeypatch):
-    """What is only mapped counts for `ulimit -v` and takes no memory."""
+MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("option", "mapped", "expected"),
+    [("AS", UNTOUCHED_BYTES, 2**28), ("DATA", 0, 2**28), ("CORE", 0, MACHINE)],
+)
+def test_limits_of_a_shell_count(option, mapped, expected, monkeypatch, tmp_path):
+    """What is only mapped counts for `ulimit -v`; without a limit it is that of the machine."""
+    assert not list(group_limits(tmp_path / "no file"))
     most = {getattr(resource, f"RLIMIT_{option}"): mapped + 2**28}
     limit = resource.RLIM_INFINITY
     monkeypatch.setattr(resource, "getrlimit", lambda each: (most.get(each, limit),) * 2)
     monkeypatch.setattr(memory, "group_limits", lambda: [])
-    assert available_bytes() == 2**28
+    assert available_bytes() == expected
 
 
-def test_without_a_limit_it_is_the_memory_of_the_machine(tmp_path, monkeypatch):
-    assert not list(group_limits(tmp_path / "no file"))
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    monkeypatch.setattr(memory, "group_limits", lambda: [])
-    pages = os.sysconf("SC_PHYS_PAGES")
-    assert available_bytes() == pages * os.sysconf("SC_PAGE_SIZE")
+# --- plans
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """The small recipe with some settings, and its data."""
+    return loader(tmp_path_factory.mktemp("memory"), TINY)
+
+
+def planned(recipe) -> Plan:
+    """The plan of `run`."""
+    return make_plan("run", recipe)
+
+
+def test_draws_beyond_what_is_kept_take_less(load):
+    """Of three predictors all draws of few numbers, every eighth of many, up to a limit."""
+
+    def predictors(draws: int, examples: int) -> tuple[float, int]:
+        """Bytes without eight statistics and 4 + 1 + 1 order parameters; draws of all chains."""
+        size = f"task.examples_test={examples}", f"sampler.draws={draws}"
+        recipe, task = load("sampler.space=order_parameters", "sampler.weight_draws=0", *size)
+        every = recipe.sampler.chain_count * draws
+        return draw_bytes(recipe, Sizes.of(recipe, task)) - every * (8 + 6) * 8, every
+
+    kept, every = predictors(100, 60)
+    assert kept == 3 * every * 60 * 4
+    kept, every = predictors(100_000, 1000)
+    assert every // 8 * 1000 * 4 > PREDICTOR_BYTES
+    assert kept == 3 * PREDICTOR_BYTES
+    kept, every = predictors(1000, 1000)
+    assert kept == 3 * every // 8 * 1000 * 4
+
+
+def test_memory_grows_with_what_is_asked_for(load):
+    """The kernel with the square of examples while they are fewer than features, then no more."""
+
+    def kernel(examples):
+        recipe, task = load(f"task.examples_train={examples}")
+        parts = memory_parts(recipe, task, Sizes.of(recipe, task))
+        sizes = {part.name: part.bytes for part in parts}
+        return sizes["kernel K and its inverse"], task
+
+    few, task = kernel(5)
+    features = len(task.path_names) * task.channels
+    assert few == 8 * 5**2
+    assert kernel(4 * features)[0] == kernel(8 * features)[0] == 8 * features**2
+
+
+def test_what_does_not_fit_is_refused_with_sizes_and_remedy(load, monkeypatch):
+    recipe, _ = load()
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2.0 * GIB)
+    large = Part("kernel K", 3.0 * GIB, "use fewer examples", 2)
+    monkeypatch.setattr(plan, "memory_parts", lambda *_: [large, Part("data", 5.0, "")])
+    with pytest.raises(InputError) as refused:
+        planned(recipe)
+    assert refused.value.field == "memory"
+    assert refused.value.remedy.endswith(large.remedy)
+
+
+def test_paths_of_a_network_without_a_theory_take_no_memory(load):
+    """Of eight layers of eight heads there are 16.7 million; the network follows tokens."""
+    recipe, _ = load("network.values=relu")
+    heads = (("good", "random") * 4,) * 8
+    attention = recipe.attention.model_copy(update={"heads": heads})
+    deep = recipe.model_copy(update={"attention": attention})
+    tracemalloc.start()
+    try:
+        plan = planned(deep)
+        assert plan.sizes.architecture.path_count == 8**8
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+        assert memory.peak_bytes(plan.arrays) - memory.BASE_BYTES < 64 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_less_memory_than_the_program_takes_is_no_fault_of_the_recipe(load, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 400.0 * 2**20)
+    with pytest.raises(InputError) as refused:
+        planned(load()[0])
+    assert refused.value.remedy.endswith(memory.PROGRAM.remedy)
+
+
+@pytest.mark.slow
+def test_check_needs_little_whatever_the_recipe_asks(tmp_path):
+    """A recipe of 20,000 sequences, whose kernel takes 3.2 GB, in seconds and below 1 GiB."""
+    file = tmp_path / "large.toml"
+    file.write_text(
+        'name = "large"\ntask = {kind = "markov_chain", examples_train = 20000, tokens = 50}\n'
+        'attention = {heads = [["good", "uniform", "random"], ["good", "uniform", "random"]]}\n'
+        "network = {widths = 100}\nposterior = {temperature = 0.1}\n"
+    )
+    program = (
+        "import sys; from sampler.cli import main; code = main(sys.argv[1:]); "
+        "from sampler.storage.manifest import most_memory; print(most_memory()); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", program, "check", str(file)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(None), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) < GIB

@@ -49,6 +49,13 @@ def finished(recipe, tmp_path_factory):
     return folder / "run"
 
 
+SHAPES = {
+    "predictions/predictor": (4, 6, 10), "log_likelihood/y": (4, 6, 6),
+    "posterior_predictive/y": (4, 6, 6), "prior_predictive/y": (1, 1000, 6),
+    "validation/predictor_mean": (4, 6, 4, 1), "observed_data/y": (6,),
+}  # fmt: skip
+
+
 def test_a_normalised_hypernetwork_may_be_narrow_inside(recipe):
     """Only what is normalised needs two units: the inner layer of a hypernetwork is not."""
     overrides = ("network.norm=after", "network.hypernetwork=true")
@@ -68,13 +75,9 @@ def test_a_run_samples_and_leaves_what_there_is(finished, capsys):
         assert set(tree["predictions"].data_vars) == names
         assert tree["posterior"].attrs["space"] == "hidden_weights"
         assert "hidden weights), the readout integrated" in str(tree["leave_one_out"].attrs)
-        assert tree["predictions"]["predictor"].shape == (4, 6, 10)
-        assert tree["log_likelihood"]["y"].shape == (4, 6, 6)
-        assert tree["posterior_predictive"]["y"].shape == (4, 6, 6)
-        assert tree["prior_predictive"]["y"].shape == (1, 1000, 6)
-        assert tree["validation"]["predictor_mean"].shape == (4, 6, 4, 1)
+        for name, shape in SHAPES.items():
+            assert tree[name].shape == shape, name
         np.testing.assert_array_equal(tree["validation"]["predictor_variance"], 0.0)
-        assert tree["observed_data"]["y"].shape == (6,)
 
 
 def test_its_comparison_has_infinite_width_beside_its_samples(finished):

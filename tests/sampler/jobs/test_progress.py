@@ -1,10 +1,5 @@
-"""Progress stops nothing where there is no terminal to show it."""
+"""The time that is left, as progress tells it."""
 
-import os
-import pty
-import subprocess
-import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,44 +8,7 @@ import pytest
 from sampler.jobs import progress as module
 from sampler.jobs.progress import Progress, SamplingProgress
 from sampler.mcmc.algorithm import Chunk
-from tests import ROOT
 from tests.problems import HMC
-
-CLOSED = """
-import os, sys
-from sampler.jobs.progress import Progress, busy
-
-with busy("solving"), Progress() as progress:
-    progress.wait("compiling")
-    progress.show("draws", 1, 2, "acceptance 0.8")
-    open(sys.argv[1], "w").close()
-    sys.stdin.readline()
-    progress.wait("compiling")
-    progress.show("draws", 2, 2, "acceptance 0.8")
-    os.write(int(sys.argv[2]), b"shown")
-os.write(int(sys.argv[2]), b" and left")
-"""
-
-
-def test_progress_stops_nothing_in_a_terminal_that_was_closed_meanwhile(tmp_path):
-    """The signal that tells of it asks the program to save, and it must come so far."""
-    ours, theirs = pty.openpty()
-    reader, writer = os.pipe()
-    begun = tmp_path / "begun"
-    with subprocess.Popen(
-        [sys.executable, "-c", CLOSED, str(begun), str(writer)],
-        stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, pass_fds=[writer], cwd=ROOT,
-    ) as process:  # fmt: skip
-        os.close(theirs)
-        os.close(writer)
-        while not begun.exists():
-            assert process.poll() is None
-            time.sleep(0.02)
-        os.close(ours)
-        process.stdin.close()
-        with os.fdopen(reader) as said:
-            assert said.read() == "shown and left"
-        process.wait(60.0)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Repetitions of tempered particles as runs: interrupted, extended, ended, refused and stored."""
+"""Repetitions of tempered particles as runs: stored, judged and ended."""
 
 import json
 from dataclasses import replace
@@ -8,21 +8,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.errors import ExitCode, RequeueError
-from sampler.jobs import method
-from sampler.jobs import run as jobs
-from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import make_plan
+from sampler.errors import ExitCode
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
 from sampler.mcmc.stopping import InterimVerdict, RepetitionRule
-from sampler.settings.recipe import load_recipe
-from sampler.storage.checkpoints import newest_header
-from sampler.storage.directory import CHECKPOINT_FOLDER
 from sampler.storage.result_files import read_draws
-from sampler.storage.status import state_of
-from tests.commands import assert_same_bits, in_process, made_once, settings
+from tests.commands import in_process, made_once, settings
 from tests.problems import TEMPERED
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
@@ -43,20 +35,6 @@ def run_of_four(recipe_file, tmp_path_factory) -> Path:
     folder, code = made_once(tmp_path_factory, "four_repetitions", make)
     assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
     return folder / "run"
-
-
-class AfterTemperatures(Interruption):
-    """A signal that arrives while the n-th temperature is computed."""
-
-    def __init__(self, temperatures: int) -> None:
-        super().__init__()
-        self.left = temperatures
-
-    def leave_if_asked(self, where, save=lambda: None) -> None:
-        self.left -= where.startswith(("pilot", "particles"))
-        if self.left == 0:
-            save()
-            raise RequeueError(where)
 
 
 def test_draws_are_particles_and_chains_repetitions(run_of_four):
@@ -92,42 +70,6 @@ def test_draws_are_particles_and_chains_repetitions(run_of_four):
     shares = 1 / 4 + (powers - powers.mean()) / 3
     square += 9.0 * (np.tensordot(shares, means, axes=1) - expected) ** 2
     np.testing.assert_allclose(elements["error"], np.sqrt(square), rtol=1e-9)
-
-
-def test_interrupted_repetitions_go_on_bit_for_bit(recipe_file, run_of_four, tmp_path):
-    recipe, directory = load_recipe(recipe_file, COUNTED), tmp_path / "run"
-    plan = make_plan("run", recipe, directory)
-    with pytest.raises(RequeueError):
-        jobs.start_run(plan, AfterTemperatures(6))
-    assert newest_header(directory)["phase"] == "particles"
-    jobs.start_run(plan, Interruption())
-    assert_same_bits(directory, run_of_four)
-
-
-def test_appended_repetitions_are_those_of_a_longer_run_and_none_is_lost(
-    recipe_file, tmp_path, monkeypatch
-):
-    """Where the algorithm was left open, too: the recipe does not ask for draws of chains."""
-    pair = "order_parameters", "tempered", "chosen here"
-    monkeypatch.setattr(method, "choose_pair", lambda *_: pair)
-    open_ones = settings("sampler.particles=32", "sampler.until=draws", "sampler.repetitions=5")
-    directory, longer = tmp_path / "run", tmp_path / "longer"
-    in_process("sample", recipe_file, "--out", directory, *open_ones)
-    assert state_of(directory).repetitions == {"modes": 5, "prior": 4}
-    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    # What cannot be done is refused while nothing is changed.
-    (checkpoint,) = (directory / CHECKPOINT_FOLDER).iterdir()
-    checkpoint.write_bytes(before[checkpoint][:-1])
-    assert in_process("resume", directory, "--more", "2") == ExitCode.BAD_INPUT
-    checkpoint.write_bytes(before[checkpoint])
-    assert before == {path: path.read_bytes() for path in before}
-
-    in_process("resume", directory, "--more", "2")
-    more = settings(*COUNTED, "sampler.repetitions=7")
-    in_process("sample", recipe_file, "--out", longer, *more)
-    assert_same_bits(directory, longer)
-    stored = load_recipe(directory / "recipe.toml").sampler
-    assert (stored.repetitions, stored.draws, stored.algorithm) == (7, None, "auto")
 
 
 def test_repetitions_are_made_until_their_draws_are_trusted(recipe_file, tmp_path, monkeypatch):

@@ -1,21 +1,27 @@
-"""Stages: cost, exit codes, and what a reproduction differs by."""
+"""Stages: cost, verdicts, comparisons of several runs."""
 
 import json
 import shutil
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
+import sampler
 from sampler.analysis.draws_table import draws_tree
+from sampler.errors import InputError
 from sampler.jobs import run as jobs
 from sampler.jobs.done import numbers_of
 from sampler.jobs.reproduce import relative_difference
 from sampler.jobs.stages import cost, diagnose_stage
+from sampler.jobs.stored import compare_runs
 from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.fingerprint import FINGERPRINT
 from sampler.storage.result_files import read_draws, write_result
+from tests import FIXTURES
+from tests.commands import in_process
 from tests.failures import stored
 from tests.small import collect, healthy_statistics, random_observables, small_problem
 
@@ -79,3 +85,65 @@ def test_stored_draws_of_a_large_predictor_are_judged_unless_others_tell_them(ju
     received = diagnose_stage(tree)
     assert received.passed is not judged
     assert any("predictor" in reason for reason in received.reasons) is judged
+
+
+@pytest.mark.heavy
+def test_the_verdict_names_a_search_that_failed():
+    """Of labels of a million."""
+    rng = np.random.default_rng(1)
+    attended, labels = rng.standard_normal((60, 4, 3)), 1e6 * rng.standard_normal(60)
+    recipe = sampler.Recipe(
+        task=sampler.Arrays(
+            attended=attended, labels=labels, heads=[2, 2],
+            attended_test=attended[:5], labels_test=labels[:5],
+        ),
+        network={"widths": 2},
+        posterior={"temperature": 1e-6},
+        sampler={
+            "space": "order_parameters", "algorithm": "split_hmc", "draws": 10, "warmup": 10,
+        },
+    )  # fmt: skip
+    drawn = sampler.sample(recipe, progress=False)
+    remarks = diagnose_stage(drawn).remarks
+    assert any("mode search" in remark for remark in remarks)
+    assert not drawn["sample_stats"].attrs["mode_converged"]
+
+
+# --- `compare A B …`
+
+
+@pytest.fixture
+def two(tmp_path):
+    """One finished run, twice."""
+    return [shutil.copytree(FIXTURES / "finished", tmp_path / name) for name in ("one", "other")]
+
+
+@pytest.mark.heavy
+def test_models_of_several_runs_end_the_comparison(two, undrawn):
+    in_process("compare", *two)
+    assert (two[0] / "figures" / "models.png").is_file()
+    found = sampler.compare_models({"one": two[0], "other": two[1]})
+    # Theory, and infinite width at both of its temperatures, are those of both runs: they appear
+    # once.
+    assert len(found.to_dataframe()) == 2 + 3
+    assert "<table" in found._repr_html_()
+    assert found.plot().axes
+
+
+@pytest.mark.heavy
+def test_other_labels_are_a_reason_not_to_compare(two, undrawn):
+    with h5py.File(two[1] / "draws.nc", "r+") as file:
+        file["leave_one_out"].attrs["labels"] = "of others"
+    compare_runs(two)
+    with pytest.raises(InputError):
+        sampler.compare_models(two)
+
+
+def test_terms_of_a_stored_run_add_up(two):
+    table = sampler.compare_models({"one": two[0]}).to_dataframe()
+    run = sampler.open_results(two[0])
+    expected = run.draws["leave_one_out"]["elpd"].values.sum(dtype=float)
+    assert table.loc["one, exact posterior (diagnostics failed)", "elpd"] == pytest.approx(
+        expected, rel=1e-6
+    )
+    assert np.isclose(table["weight"].sum(), 1.0, atol=1e-6)

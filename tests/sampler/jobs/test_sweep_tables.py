@@ -22,14 +22,12 @@ from sampler.analysis.sweep_results import (
     sweep_trend,
     sweep_trust,
 )
-from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
 from sampler.presentation.several_runs import points_table
 from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import point_directory
 from sampler.storage.result_files import write_result
 from tests import FIXTURES
-from tests.commands import TINY, in_process
 from tests.held import comparison_of
 
 RECIPE = """
@@ -266,22 +264,3 @@ def test_averages_count_the_points_without_a_saddle_point(tmp_path):
     assert list(rows["failed"]) == [0, 0]
     assert list(rows["accuracy_leading"]) == pytest.approx([0.8, 0.5])
     assert list(rows["accuracy_infinite"]) == pytest.approx([0.8, 0.8])
-
-
-@pytest.mark.heavy
-@pytest.mark.usefixtures("undrawn")
-def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
-    recipe = tmp_path / "tiny.toml"
-    forms = '[{kind = "softmax"}, {kind = "scaled_heads", scale = 2, beta = 0.5}]'
-    recipe.write_text(f'{TINY}[sweep]\n"attention.form" = {forms}\n"task.seed" = [0, 1]\n')
-    out = tmp_path / "results"
-    assert in_process("solve", recipe, "--out", out) == ExitCode.OK
-    with (out / "seed_averages.csv").open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == 2
-    for row in rows:
-        assert row["settings"].startswith("attention.form={kind = ")
-        assert row["points"] == "2"
-        for name in ("participation_ratio", "off_diagonal_share"):
-            assert 0.0 <= float(row[name]) <= 2.0
-        assert float(row["head_distance_matrices"]) > 0.0

@@ -1,4 +1,4 @@
-"""Runs that end when their draws can be trusted: interrupted, extended, reproduced, refused."""
+"""How runs end: when their draws can be trusted, at a limit of draws, or of minutes."""
 
 import shutil
 from pathlib import Path
@@ -52,20 +52,6 @@ def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
     assert min(one["ess_bulk"] for one in numbers["quantities"].values()) >= 500
 
 
-@pytest.mark.long
-def test_more_draws_are_those_of_a_longer_run(trusted, recipe_file, tmp_path):
-    copy, longer = tmp_path / "copy", tmp_path / "longer"
-    shutil.copytree(trusted, copy)
-    made = made_in(copy)
-    assert command("resume", copy, "--more", 5) == ExitCode.OK
-    overrides = [*FAST, f"sampler.draws={made + 5}"]
-    command("sample", recipe_file, "--out", longer, *settings(*overrides))
-    assert made_in(copy) == made + 5
-    for one in ("posterior/order_parameter", "predictions/predictor"):
-        drawn = (read_draws(each)[one].values for each in (copy, longer))
-        np.testing.assert_array_equal(*drawn)
-
-
 def test_reproduced_with_the_number_of_draws_that_was_made(trusted, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(trusted, copy)
@@ -81,12 +67,6 @@ def test_draws_that_do_not_suffice_end_with_the_verdict_and_its_remedy(recipe_fi
     tree = read_draws(tmp_path / "run")
     assert tree["posterior"].sizes["draw"] == 600
     assert tree["sample_stats"].attrs["ended_by"] == "max_draws"
-
-
-def test_another_way_to_end_is_refused_in_the_same_directory(trusted, recipe_file):
-    words = settings(*FAST, "sampler.draws=50")
-    code = command("sample", recipe_file, "--out", trusted, *words)
-    assert code == ExitCode.BAD_INPUT
 
 
 @pytest.mark.parametrize(
@@ -112,3 +92,56 @@ def test_who_names_draws_gets_them(added, until, draws, most, tmp_path):
     assert load_recipe(path, ["sampler.draws=60"]).sampler.until == "draws"
     if recipe.sampler.chains > 1:
         assert load_recipe(path, ['sampler.until="trusted"']).sampler.draws is None
+
+
+# --- `max_minutes`: looked at after every chunk; what has no draws when it is over can be resumed
+
+CUT = ("sampler.algorithm=hmc", "sampler.leapfrog_steps=2", "sampler.chains=2")
+NO_TIME = "sampler.max_minutes=1e-9"
+
+
+def drawn_in(directory: Path) -> np.ndarray:
+    return read_draws(directory)["posterior"]["order_parameter"].values
+
+
+def test_draws_that_a_limit_ended_go_on_where_it_is_raised(recipe_file, tmp_path, capsys):
+    """In warm-up nothing is lost and there are no draws; against the first draws, bit for bit."""
+    run, whole, failed = tmp_path / "run", tmp_path / "whole", ExitCode.DIAGNOSTICS_FAILED
+
+    def sample(directory: Path, *further: str) -> ExitCode:
+        asked = settings(*CUT, "sampler.warmup=2", *further)
+        return command("sample", recipe_file, "--out", directory, *asked)
+
+    assert sample(run, "sampler.max_draws=8", NO_TIME) == failed
+    assert "sampler.max_minutes = 1e-09: over at warmup 1 of 2" in capsys.readouterr().err
+    assert not (run / "draws.nc").exists()
+    for _ in range(2):  # a step of warm-up, and the first draw
+        command("resume", run)
+    assert read_draws(run)["sample_stats"].attrs["ended_by"] == "max_minutes"
+    few = drawn_in(run)
+    for limit in (8, 8, 20):
+        stored = (run / "draws.nc").stat().st_mtime_ns
+        before = drawn_in(run).shape[1]
+        assert sample(run, f"sampler.max_draws={limit}") == failed
+        raised = before < limit
+        assert ((run / "draws.nc").stat().st_mtime_ns != stored) == raised
+        assert read_draws(run)["sample_stats"].attrs["ended_by"] == "max_draws"
+    sample(whole, "sampler.draws=20")
+    np.testing.assert_array_equal(drawn_in(run), drawn_in(whole))
+    assert 0 < few.shape[1] < 20
+    np.testing.assert_array_equal(few, drawn_in(whole)[:, : few.shape[1]])
+
+
+@pytest.mark.parametrize("space", ["order_parameters", "weights"])
+def test_of_fewer_draws_than_asked_for_all_weights_are_kept(space, recipe_file, tmp_path):
+    """And there is no evidence, which a few draws say nothing of."""
+    asked = [*CUT, NO_TIME, "sampler.warmup=0", f"sampler.space={space}", "sampler.weight_draws=9"]
+    asked += ["sampler.evidence=true"] * (space == "order_parameters")
+    code = command("sample", recipe_file, "--out", tmp_path / "run", *settings(*asked))
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    drawn = read_draws(tmp_path / "run")
+    made = drawn["posterior"].sizes["draw"]
+    assert drawn["posterior_weights"]["draw"].values.tolist() == list(range(made))
+    assert "log_evidence" not in drawn["sample_stats"].attrs
+    # A recipe asks for four draws at least: fewer in all would never be read again.
+    assert command("resume", tmp_path / "run", "--more", 3 - made) == ExitCode.BAD_INPUT

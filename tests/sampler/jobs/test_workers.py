@@ -4,12 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.errors import ExitCode, InputError
 from sampler.jobs.dask_workers import dask_client
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import make_plan
@@ -24,12 +23,11 @@ from sampler.jobs.workers import (
     walk,
 )
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.registry import ENTRY_POINT_GROUP, Registry, registered_by_scripts
 from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import RECIPE_FILE
 from tests import ROOT
-from tests.commands import TINY_SAMPLED, AfterChunks, assert_same_bits, environment, in_process
-from tests.sampler.jobs.slurm_cluster import free_port
+from tests.commands import TINY_SAMPLED, assert_same_bits, environment, in_process
+from tests.processes.slurm_cluster import free_port
 
 OVER = ("--over", "network.widths=4,5")
 
@@ -39,15 +37,6 @@ def recipe(tmp_path) -> Path:
     path = tmp_path / "tiny.toml"
     path.write_text(TINY_SAMPLED)
     return path
-
-
-@pytest.mark.heavy
-def test_no_point_is_begun_after_a_request_to_stop(recipe, tmp_path):
-    out = tmp_path / "out"
-    plan = make_plan("run", load_recipe(recipe, [], [OVER[1]]), out, figures=False)
-    with pytest.raises(RequeueError):
-        start_sweep(plan, AfterChunks(2))
-    assert [path.parent.name for path in out.glob("*/manifest.json")] == ["network.widths=4"]
 
 
 @pytest.mark.heavy
@@ -141,14 +130,8 @@ def test_workers_leave_what_another_holds_or_has_ended(tmp_path):
 
     ended = [point for point, _ in walk(begun, range(3), do, Interruption())]
     assert (done, ended) == ([0, 1, 2], [0, 1])
+    assert not list(walk(Outcomes(tmp_path / "new"), range(3), do, Interruption(lambda: True)))
     assert begun.ended() == {0, 1, 2}
-
-
-def test_the_outcome_that_came_while_a_worker_waited_for_the_lock_counts(tmp_path):
-    begun = Outcomes.begun(tmp_path, Assignment("run", (0,)))
-    begun.attempt(0, lambda: PointOutcome(ExitCode.OK))
-    with begun.turn(0) as taken:
-        assert not taken
 
 
 def test_a_point_that_a_signal_stopped_has_no_outcome_and_no_attempt(tmp_path):
@@ -158,6 +141,8 @@ def test_a_point_that_a_signal_stopped_has_no_outcome_and_no_attempt(tmp_path):
     assert begun.of(0) is None
     begun.attempt(0, lambda: PointOutcome(ExitCode.OK))
     assert begun.of(0) == PointOutcome(ExitCode.OK)
+    with begun.turn(0) as taken:  # it came while another one waited for the lock
+        assert not taken
 
 
 ORPHAN = """
@@ -205,15 +190,6 @@ def test_what_a_script_has_registered_is_refused_by_name(where, recipe, tmp_path
     assert refused.value.field == f"--{option}"
     assert "'mine'" in refused.value.remedy
     assert not (tmp_path / "out").exists()
-
-
-def test_what_an_entry_point_names_is_known_to_workers(monkeypatch):
-    table = Registry("fruit")
-    table.register("pear", 1)
-    assert ("fruit", "pear") in registered_by_scripts()
-    found = [EntryPoint("tests", __name__, ENTRY_POINT_GROUP)]
-    monkeypatch.setattr("sampler.registry.entry_points", lambda group: found)
-    assert ("fruit", "pear") not in registered_by_scripts()
 
 
 # Dask warns of ports and loops that it closes late.

@@ -1,6 +1,6 @@
 """The hash of a recipe: it changes with what departs from the defaults, and with nothing else."""
 
-from sampler.attention.variants import VARIANTS, ScaledHeads
+from sampler.attention.variants import VARIANTS
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
 from sampler.settings.sampler import Sampler
@@ -54,17 +54,6 @@ def test_a_new_key_with_a_default_changes_no_hash():
     assert other.hash8 != recipe.hash8
 
 
-def test_a_new_key_of_an_attention_variant_changes_no_hash():
-    class Longer(ScaledHeads):
-        added: int = 1
-
-    recipe = Recipe(**SHORTEST | {"attention": {"form": {"kind": "scaled_heads", "scale": 2}}})
-    for variant, same in ((Longer(scale=2), True), (Longer(scale=2, added=2), False)):
-        attention = recipe.attention.model_copy(update={"form": variant})
-        longer = recipe.model_copy(update={"attention": attention})
-        assert (longer.hash8 == recipe.hash8) == same
-
-
 def test_the_hash_tells_runs_apart_and_not_how_far_one_of_them_goes():
     """What goes on where a limit is raised, or with more points, is looked for in one folder."""
 
@@ -82,14 +71,6 @@ def test_the_hash_tells_runs_apart_and_not_how_far_one_of_them_goes():
     for values in ([3, 4], [2, 3], [5]):
         assert hashed({"network.widths": values}) == hashed(width)
     assert hashed({"network.widths": [2, 4]} | seed) == hashed(width | seed)
-
-
-def test_a_sweep_that_begins_with_another_value_has_the_same_hash(tmp_path):
-    path = tmp_path / "given.toml"
-    path.write_text('name = "a"\ntask.kind = "markov_chain"\nnetwork.widths = 7\n')
-    for key, values in (("network.widths", ["3", "3,7", "9,3"]), ("sampler.chains", ["1,4", "4"])):
-        hashes = {load_recipe(path, over=[f"{key}={each}"]).hash8 for each in values}
-        assert len(hashes) == 1
 
 
 def test_kinds_are_in_the_hash_though_their_settings_are_defaults():

@@ -103,26 +103,8 @@ def test_an_override_takes_its_key_out_of_the_sweep(write):
     recipe = load_recipe(write(SWEEP), ["network.widths=7"])
     assert [point.network.widths for _, point in recipe.points()] == [7, 7]
     assert list(recipe.sweep) == ["posterior.temperature"]
-
-
-def test_an_override_of_the_sweep_itself(write):
     recipe = load_recipe(write(SWEEP), ["sweep.network.widths=[5]"])
     assert {point.network.widths for _, point in recipe.points()} == {5}
-    recipe = load_recipe(write(SHORTEST), ["sweep.network.widths=[5, 6]"])
-    assert [label for label, _ in recipe.points()] == ["network.widths=5", "network.widths=6"]
-
-
-def test_the_path_of_arrays_is_relative_to_the_recipe(tmp_path, write, monkeypatch):
-    text = 'name = "mine"\ntask = {kind = "arrays", path = "data/a.npz"}\nnetwork.widths = 3\n'
-    path = write(text)
-    monkeypatch.chdir("/")
-    recipe = load_recipe(path)
-    assert recipe.task.path == str(tmp_path / "data" / "a.npz")
-    assert recipe.attention is None
-    (tmp_path / "elsewhere").mkdir()
-    resolved = tmp_path / "elsewhere" / "recipe.toml"
-    resolved.write_text(recipe.to_toml(), encoding="utf-8")
-    assert load_recipe(resolved) == recipe
 
 
 values = st.recursive(

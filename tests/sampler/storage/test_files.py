@@ -5,20 +5,19 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.errors import DiskError, InputError
+from sampler.errors import DiskError
 from sampler.storage.files import (
     read_json,
     write_atomically,
     write_json,
     write_whole,
 )
-from sampler.storage.result_files import read_draws, read_table, write_result
+from sampler.storage.result_files import write_result
 from tests import FIXTURES
 
 
@@ -50,44 +49,25 @@ def test_everything_becomes_strict_json(tmp_path):
     assert json.loads(path.read_text(), parse_constant=refuse) == expected == read_json(path)
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (OSError(28, "No space left on device"), DiskError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(problem, told, tmp_path):
     path = tmp_path / "result.json"
     write_json(path, {"old": 1})
 
     def fail(temporary):
         temporary.write_text("half of")
-        raise OSError(28, "No space left on device")
+        raise problem
 
-    with pytest.raises(DiskError):
+    with pytest.raises(told):
         write_atomically(path, fail)
     assert read_json(path) == {"old": 1}
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_interrupted_write_leaves_nothing_behind(tmp_path):
-    def interrupt(temporary):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "result.json", interrupt)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("read", "name"),
-    [
-        (partial(read_table, file="theory.nc"), "theory.nc"),
-        (read_draws, "draws.nc"),
-        (lambda directory: read_json(directory / "comparison.json"), "comparison.json"),
-    ],
-)
-def test_a_missing_or_damaged_file_is_refused(read, name, tmp_path):
-    for content, field in ((None, "DIR"), (b"\x89HDF\r\n\x1a\n" + bytes(100), name)):
-        if content is not None:
-            (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError) as refused:
-            read(tmp_path)
-        assert refused.value.field == field
 
 
 # --- file systems that lack what a local disk has: fsync, chmod

@@ -78,30 +78,6 @@ def test_draws_that_were_read_need_no_file_and_hold_none_open(tmp_path):
                 assert variable.equals(tree[node.path].variables[name]), (node.path, name)
 
 
-DAMAGED = {
-    "manifest.json": ("status", "resume", "report"),
-    "theory.nc": ("compare", "figures", "report"),
-    "draws.nc": ("compare", "diagnose", "figures", "report"),
-    "comparison.nc": ("figures", "report"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_refused_by_whoever_reads_it(stored, name, capsys):
-    (stored / name).write_text("[1, 2]")
-    for each in DAMAGED[name]:
-        assert command(each, stored) == ExitCode.BAD_INPUT, each
-        assert capsys.readouterr().err.startswith(f"attention-posterior: {name} = ")
-
-
-def test_variables_with_the_name_of_their_group_are_read(rng, tmp_path):
-    table = xr.Dataset({"kernel": ("row", rng.standard_normal(3)), "other": 1.0})
-    groups = {"posterior": xr.Dataset(attrs={"a": 1}), "kernel": table}
-    write_result(tmp_path, "draws.nc", xr.DataTree.from_dict(groups))
-    for name, expected in groups.items():
-        xr.testing.assert_identical(read_draws(tmp_path)[name].to_dataset(), expected)
-
-
 # --- files that somebody else has open
 
 OPENED = {

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,6 @@ from sampler.storage.directory import (
 from sampler.storage.fingerprint import determining
 from sampler.storage.run_directory import opened_directory
 from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, runs_in, state_of
-from tests import FIXTURES, ROOT
 from tests.commands import SMALLEST, TINY, in_process
 
 
@@ -148,32 +145,3 @@ def test_latest_is_the_newest_run(results, capsys):
     assert in_process("status", "latest", results / "older") == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ")[0] for line in lines] == [str(results / n) for n in ("new", "older")]
-
-
-def test_without_runs_there_is_no_latest(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for command in ("status", "prune"):
-        assert in_process(command, "latest") == ExitCode.BAD_INPUT
-        assert "DIR = 'latest'" in capsys.readouterr().err
-    assert in_process("list") == ExitCode.OK
-    assert in_process("list", "nowhere") == ExitCode.BAD_INPUT
-
-
-SLOW_TO_IMPORT = ("numpy", "pydantic", "h5py", "xarray", "jax")
-STATUS = f"""
-import sys
-from sampler.cli import main
-assert main(["status", sys.argv[1]]) == 0
-print([name for name in {SLOW_TO_IMPORT} if name in sys.modules])
-"""
-
-
-def test_where_a_run_stands_is_said_without_the_libraries_that_take_long(tmp_path):
-    """Its outcome is in the manifest, and how far it is in the header of a checkpoint."""
-    run = shutil.copytree(FIXTURES / "finished", tmp_path / "run")
-    Checkpoints(run / CHECKPOINT_FOLDER).save({"phase": "draws", "done": 3, "total": 10}, {})
-    words = [sys.executable, "-c", STATUS, run]
-    received = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
-    state, *_, loaded = received.stdout.splitlines()
-    assert "finished with exit code 3" in state
-    assert loaded == "[]"

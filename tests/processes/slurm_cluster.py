@@ -83,7 +83,7 @@ class Cluster:
         wait_for((munge / "socket").exists)
         self.start("slurmctld", "-D")
         for node in NODES:
-            self.start_node(node)
+            self.start("slurmd", "-D", "-N", node, name=node)
         wait_for(lambda: self.run("sinfo", "--noheader", "--format=%D %t", "-p", "low") == "2 idle")
         return self
 
@@ -105,15 +105,6 @@ class Cluster:
                 command, env=self.environment, stdout=log, stderr=log
             )
 
-    def start_node(self, node: str) -> None:
-        """Start the daemon of a node, for the first time or again."""
-        self.start("slurmd", "-D", "-N", node, name=node)
-
-    def kill_node(self, node: str) -> None:
-        """Kill the daemon of a node; what it has started goes on."""
-        self.daemons[node].kill()
-        self.daemons[node].wait()
-
     def run(self, *command: str) -> str:
         """What a command of Slurm prints; its error where it fails."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
@@ -134,18 +125,10 @@ class Cluster:
         words = self.run("scontrol", "show", "job", job, "--oneliner").split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def state(self, job: str) -> str:
-        """The state of a job or of a task of an array, such as RUNNING."""
-        return self.shown(job).get("JobState", "gone")
 
-    def wait_until(self, job: str, *states: str) -> None:
-        """Wait until a job is in one of the states."""
-        wait_for(lambda: self.state(job) in states, text=lambda: f"{job} is {self.state(job)}")
-
-
-def wait_for(condition, seconds: float = 240.0, text=lambda: "") -> None:
+def wait_for(condition, seconds: float = 240.0) -> None:
     """Wait until the condition holds; fail after so many seconds."""
     limit = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < limit, f"waited in vain: {text()}"
+        assert time.monotonic() < limit, "waited in vain"
         time.sleep(0.1)
