@@ -1,8 +1,8 @@
 """Tests. What lies where:
 
 `theory/` and `sampler/` mirror the packages: a test file lies in the folder of what it tests.
-`runs/` has runs that are interrupted, extended and moved, `refusals/` a table of each face that refuses,
-`processes/` what takes a process: kills, signals, streams, clusters.
+`runs/` has runs that are interrupted, extended and moved, `refusals/` a table of each face that
+refuses, `processes/` what takes a process: kills, signals, streams, clusters.
 `test_*.py` here are about the whole: order of imports, README, the files in `runs/`.
 Other files here are what several tests share: assertions, problems, tasks, recipes, commands.
 `conftest.py` has the fixtures; `reference/`, `fixtures/` hold stored arrays.

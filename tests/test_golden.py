@@ -131,7 +131,7 @@ def test_a_recipe_is_given_the_recorded_method(name):
     assert method_of(recipe) == CHOICES[name]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_theory_of_the_users_own_is_off_by_as_much_as_recorded():
     """One that is the leading order with U_1 and the predictor's mean a tenth larger."""
     recipe = sampler.Recipe(
@@ -179,7 +179,7 @@ def test_trained_networks_have_their_accuracies(name, tmp_path):
     assert received == pytest.approx(MORE["trained"]["accuracies"][name], abs=1.5 / 200)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_heads_of_a_trained_network_cost_what_they_did(tmp_path):
     recorded = MORE["pruning"]
     results = tmp_path / "results"
@@ -227,7 +227,7 @@ def drawn_splits(torch):
     return {name: splits[name] for name in ("validation", "test")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_heads_of_a_pytorch_encoder_cost_what_they_did():
     torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
     ablated = sampler.ablate_heads(encoder(torch), **drawn_splits(torch), progress=False)

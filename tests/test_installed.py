@@ -131,7 +131,8 @@ def program(tmp_path_factory) -> Installed:
 
 
 @pytest.mark.slow
-def test_the_installed_program_is_the_one_that_answers(program):
+def test_the_installed_program_has_the_recipes_and_nothing_of_the_repository(program):
+    """No scripts, tests or weights of studies; large files are the data of recipes alone."""
     found = program.python("import sampler, theory; print(sampler.__file__, theory.__file__)")
     assert found.returncode == 0, found.stderr
     for name in found.stdout.split():
@@ -143,59 +144,38 @@ def test_the_installed_program_is_the_one_that_answers(program):
     assert references.stdout.split() == sorted(
         path.stem for path in (ROOT / "runs" / "references").glob("*.json")
     )
-
-
-@pytest.mark.slow
-def test_recipes_are_listed_written_and_checked_away_from_the_repository(program):
-    recipes = ROOT / "runs"
-    listed = program("new", "--list")
-    assert listed.returncode == 0, listed.stderr
-    assert {path.stem for path in recipes.glob("*.toml")} <= {*re.findall(r"\w+", listed.stdout)}
-    for name, data in (("quickstart", ()), ("markov_published", ("markov_published.npz",))):
-        path = Path(f"{name}-copy.toml")
-        written = program("new", name, "--out", path)
-        assert written.returncode == 0, written.stderr
-        assert (program.desk / path).read_bytes() == (recipes / f"{name}.toml").read_bytes()
-        for file in data:
-            assert (program.desk / file).read_bytes() == (recipes / file).read_bytes()
-        checked = program("check", path)
-        assert checked.returncode == 0, checked.stderr
-        assert os.fspath(ROOT) not in checked.stdout
-
-
-@pytest.mark.slow
-def test_neither_the_archive_nor_the_wheel_has_what_users_do_not_need(program):
-    """No scripts, tests or weights of studies; large files are the data of recipes alone."""
     with tarfile.open(program.archive) as sources, zipfile.ZipFile(program.wheel) as built:
         members = [one for one in sources.getmembers() if one.isfile()]
         in_archive = {one.name.partition("/")[2]: one.size for one in members}
         in_wheel = {one.filename: one.file_size for one in built.infolist()}
-    assert not [
-        name for name in in_archive if name.startswith(("tests/", "docs/", "runs/studies/"))
-    ]
-    assert {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name} == {
-        "sampler", "theory",
-    }  # fmt: skip
-    for sizes, gallery in ((in_archive, "runs"), (in_wheel, "sampler/gallery")):
+    unneeded = ("tests/", "docs/", "runs/studies/")
+    assert not [name for name in in_archive if name.startswith(unneeded)]
+    tops = {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name}
+    assert tops == {"sampler", "theory"}
+    for sizes, where in ((in_archive, "runs"), (in_wheel, "sampler/gallery")):
         large = {name for name, size in sizes.items() if size > 100_000}
         data = ("markov_published.npz", "trained/A/model.npz")
-        assert large == {f"{gallery}/{name}" for name in data}
+        assert large == {f"{where}/{name}" for name in data}
 
 
 @pytest.mark.slow
 def test_a_beginner_comes_to_a_report(program):
-    """Not there, offered, written, run, reported: as the messages say, word by word."""
-    name = "smoke"
-    (program.desk / f"{name}.toml").unlink(missing_ok=True)
-    absent = program("run", f"{name}.toml")
+    """Not there, offered, written, checked, run, reported: as the messages say, word by word."""
+    absent = program("run", "smoke.toml")
     assert absent.returncode == 2
     written = program(*re.search("`attention-posterior (.*?)`", absent.stderr)[1].split())
     following = re.search(r"next: attention-posterior (.*)", written.stdout)[1].split()
-    ran = program(*following, "--out", f"ran-{name}")
+    ran = program(*following, "--out", "ran")
     assert ran.returncode in (0, 3), ran.stderr  # its draws are few
-    page = program.desk / f"ran-{name}" / "report.html"
+    page = program.desk / "ran" / "report.html"
     page.unlink()
-    assert program("report", f"ran-{name}").returncode == 0
+    assert program("report", "ran").returncode == 0
     text = page.read_text(encoding="utf-8")
     assert "data:image/png" in text
-    assert os.fspath(ROOT) not in text
+    published = program("new", "markov_published", "--out", "mine.toml")
+    assert published.returncode == 0, published.stderr
+    data = "markov_published.npz"
+    assert (program.desk / data).read_bytes() == (ROOT / "runs" / data).read_bytes()
+    checked = program("check", "mine.toml")
+    assert checked.returncode == 0, checked.stderr
+    assert os.fspath(ROOT) not in text + checked.stdout

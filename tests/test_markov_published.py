@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from runs.studies.overlap_cuts.mathematics import diagonal_only
 from sampler.data.make import build_task
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
 from tests import ROOT
-from tests.reference_data import load_reference
 from theory import (
     OrderParameters,
     Predictor,
@@ -54,14 +52,6 @@ def test_accuracy_of_the_theory(width, problems, saddles):
     assert accuracy(mean, problem.labels_test) == PUBLISHED[width]
 
 
-@pytest.mark.parametrize("width", [10, 100, 1000])
-def test_order_parameters(width, saddles):
-    stored = load_reference()
-    lower, upper, readout = map(np.asarray, saddles[width].order_parameters.matrices)
-    for received, name in ((lower, "U_1"), (upper, "U_2"), (readout[0, 0], "U_a")):
-        np.testing.assert_allclose(received, stored[f"N{width}_{name}"], rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
@@ -76,18 +66,3 @@ def test_accuracy_at_infinite_width(kept, expected, problems):
     factor = OrderParameters.gp_limit(learning.architecture).factors[0]
     mean = np.asarray(predict(Predictor.for_examples(learning, attended), factor)[0])
     assert accuracy(mean, problem.labels_test) == expected
-
-
-@pytest.mark.parametrize(("width", "loss", "error"), [(30, 1.0, 0.35), (50, 1.1, 0.36)])
-def test_without_off_diagonal_elements_accuracy_is_lost(width, loss, error, problems, saddles):
-    """In points, paired over test sequences: small, but three standard errors."""
-    problem, factor = problems[width], saddles[width].order_parameters.factors[0]
-    full, cut = (
-        np.sign(mean_prediction(problem, one)) == problem.labels_test
-        for one in (factor, diagonal_only(factor))
-    )
-    difference = 100 * (full.astype(float) - cut)
-    received = difference.std(ddof=1) / np.sqrt(difference.size)
-    print(f"\nN = {width}: {difference.mean():.2f} ± {received:.3f} points")
-    np.testing.assert_allclose(difference.mean(), loss, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(received, error, rtol=0, atol=0.005)

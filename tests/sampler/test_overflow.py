@@ -42,17 +42,12 @@ def is_finite(split, precision="float64"):
 
 # Which array, or none, is refused.
 CASES = [
-    ({"inputs": 1e150}, None),
     ({"inputs": 1e152}, None),
-    ({"inputs": 1e155}, "inputs"),
     ({"inputs": 1e160}, "inputs"),
-    ({"inputs": -1e160}, "inputs"),
-    ({"inputs": 1e300}, "inputs"),
     ({"inputs": 1e152, "attention": ()}, None),
     ({"inputs": 1e160, "attention": ()}, "attended"),
     ({"labels": 1e152}, None),
     ({"labels": 1e160}, "labels"),
-    ({"labels": 1e160, "attention": ()}, "labels"),
     ({"inputs": 1e60, "attention": (1e50, 1e40)}, None),
     ({"inputs": 1e60, "attention": (1e50, -1e60)}, "inputs"),
     ({"attention": (1e200, 1e200)}, "inputs"),

@@ -5,16 +5,13 @@ The standard is what is told where the same points were not sampled at all.
 
 import json
 import re
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
-import sampler
 from sampler.analysis.difference import NOT_TRUSTED, TOO_FEW, UNDECIDED
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.results import RunResults
@@ -23,7 +20,6 @@ from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trus
 from sampler.analysis.text import MISSING
 from sampler.errors import ExitCode
 from sampler.presentation import style
-from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.several_runs import draw_models, models_table, points_table
 from sampler.settings.recipe import load_recipe
@@ -224,14 +220,6 @@ def test_no_temperature_is_the_best_by_a_next_order_that_does_not_hold(sound, tm
     assert any(places["fine"])
 
 
-def test_widths_that_fail_are_crosses_in_both_panels(sound, tmp_path):
-    sweep = sweep_of(tmp_path / "a", sound, stored(FAILURES["chain_alone"], **BETTER))
-    for ax in draw_finite_size(sweep).axes[:4]:
-        crosses = [line.get_xdata() for line in ax.lines if line.get_marker() == "x"]
-        assert crosses
-        assert all(np.array_equal(at, [30]) for at in crosses)
-
-
 @pytest.mark.parametrize("kind", CARRIED)
 def test_averages_over_seeds_are_those_of_the_points_that_pass(kind, sound, tmp_path):
     bad = stored(FAILURES[kind], **BETTER)
@@ -301,22 +289,6 @@ def test_an_evidence_that_is_not_trusted_stands_beside_no_model(sound):
     assert known[by_run["first"]]
     assert not known[by_run["bad"]]
     assert found.loc[by_run["bad"], "rank"] >= 0
-
-
-# --- estimators
-
-
-@pytest.mark.parametrize("kind", [None, *FAILURES])
-def test_estimators_warn_of_draws_that_fail(kind, monkeypatch):
-    tree = stored(FAILURES.get(kind)).draws
-    monkeypatch.setattr("sampler.api.estimators.drawn", lambda *_, **__: tree)
-    attended, labels = np.random.default_rng(0).normal(size=(6, 2, 3)), np.arange(6.0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        estimator = sampler.AttentionRegressor().fit(attended, labels)
-    warned = [one for one in caught if issubclass(one.category, ConvergenceWarning)]
-    assert len(warned) == (kind is not None)
-    assert estimator.reliability_.tone == ("good" if kind is None else "bad")
 
 
 # --- commands

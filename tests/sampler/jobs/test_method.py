@@ -31,23 +31,6 @@ def choose(recipe, task) -> SamplingMethod:
     return plan_with_data("run", recipe, None, SharedData("", task)).method
 
 
-def test_what_the_recipe_names_is_taken(load):
-    choice = choose(*load("sampler.space=weights", "sampler.algorithm=hmc"))
-    assert (choice.space, choice.algorithm, choice.reason) == ("weights", "hmc", NAMED)
-    assert choose(*load("sampler.space=hidden_weights")).space == "hidden_weights"
-
-
-@pytest.mark.parametrize(
-    ("setting", "spaces"),
-    [
-        ("sampler.evidence=true", {"order_parameters"}),
-        ("network.values=relu", {"hidden_weights"}),
-    ],
-)
-def test_other_settings_restrict_the_spaces(load, setting, spaces):
-    assert choose(*load(setting, "sampler.draws=8")).space in spaces
-
-
 @pytest.mark.parametrize("most", [400, 4])
 def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypatch):
     """Of a part of the examples as well as of all; steps in the space of weights follow from it."""
@@ -74,6 +57,14 @@ def test_padding_is_not_read_where_the_stiffness_is_estimated(readout, rng):
     expected = attended_inputs(*arrays, readout, jnp.asarray(lengths))
     received = attended_by_numpy(split, readout, (False, False))
     assert_equal_to_rounding(received, expected, operations=50)
+
+
+def test_what_the_recipe_names_is_taken_and_settings_restrict_the_rest(load):
+    choice = choose(*load("sampler.space=weights", "sampler.algorithm=hmc"))
+    assert (choice.space, choice.algorithm, choice.reason) == ("weights", "hmc", NAMED)
+    for setting, space in (("evidence=true", "order_parameters"), ("draws=8", "hidden_weights")):
+        values = [] if space == "order_parameters" else ["network.values=relu"]
+        assert choose(*load(f"sampler.{setting}", *values)).space == space
 
 
 def test_warmup_is_as_long_as_space_and_algorithm_need(load):

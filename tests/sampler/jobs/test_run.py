@@ -8,11 +8,9 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode
-from sampler.jobs.stages import wants_evidence
 from sampler.settings.recipe import load_recipe
 from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
-from theory import Architecture
 
 TINY = f"""{SMALLEST}
 [theory]
@@ -175,19 +173,3 @@ def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_pa
         for name in ("order_parameter", "predictor_mean", "accuracy", "head_score"):
             assert np.isnan(leading[name]).all(), name
         assert np.isfinite(infinite["predictor_mean"]).all()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "wanted"),
-    [
-        ((), False),
-        (("sampler.evidence=true",), True),
-    ],
-)
-def test_the_expensive_evidence_is_for_those_who_use_it(overrides, wanted, tmp_path):
-    file = tmp_path / "tiny.toml"
-    file.write_text(f"{SMALLEST}[sampler]\nchains = 2\n")
-    recipe = load_recipe(file, overrides)
-    many, few = (Architecture.uniform((heads, 3), 20, channels=5) for heads in (3, 2))
-    assert wants_evidence(recipe, many) is wanted
-    assert wants_evidence(recipe, few) is (wanted or not overrides)

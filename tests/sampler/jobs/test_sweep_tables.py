@@ -19,8 +19,6 @@ from sampler.analysis.sweep_results import (
     SweepResults,
     seed_averages,
     setting_at,
-    sweep_trend,
-    sweep_trust,
 )
 from sampler.jobs.sweep import write_sweep
 from sampler.presentation.several_runs import points_table
@@ -46,17 +44,19 @@ SEEDS = """[sweep]
 """
 
 
-def theory(accuracy, limit, overlap=None, further=None):
-    """A table of both orders (as far as it is given) and infinite width."""
+def theory(accuracy, limit, further=None):
+    """A table of the leading order, of others as far as they are given, and of infinite width."""
     moments = {name: (("test_example",), np.ones(3))
                for name in ("predictor_mean", "predictor_variance")}  # fmt: skip
-    overlap = np.eye(2) if overlap is None else overlap
-    axes = ("path", "path_")
-    leading = moments | {"accuracy": ((), accuracy), "order_parameter": (axes, overlap)}
+    leading = moments | {"accuracy": ((), accuracy), "order_parameter": (AXES, np.eye(2))}
     predictions = {"leading": leading, **(further or {})}
     table = along_predictors(predictions | {"infinite": moments | {"accuracy": ((), limit)}})
     table["participation_ratio"] = ((), 1.5)
     return table.assign_coords(path=["good", "other"], path_=["good", "other"])
+
+
+AXES = ("path", "path_")
+NEXT = {"log_evidence": ((), -5.0), "order_parameter": (AXES, np.eye(2) + 0.25)}
 
 
 def write_comparison(directory, sampled, predictions=None):
@@ -90,13 +90,14 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
     write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82))
-    write_result(point_directory(tmp_path, wide), "theory.nc", theory(np.nan, 0.83))
+    solved = theory(np.nan, 0.83, further={"next": NEXT}).assign_attrs(next_order_status="large")
+    write_result(point_directory(tmp_path, wide), "theory.nc", solved)
     sampled = {"accuracy": Estimate(0.97, 0.001, test_error=0.005)}
     predictions = {"leading": {"accuracy": 0.96}, "infinite": {"accuracy": 0.82}}
     write_comparison(point_directory(tmp_path, narrow), sampled, predictions)
     alone = {"predictor_mean": Estimate(np.ones(2), np.ones(2))}
     write_comparison(point_directory(tmp_path, wide), alone)
-    store(tmp_path, recipe)
+    sweep = store(tmp_path, recipe)
     first, second, third = rows_of(tmp_path)
     assert tuple(first)[:3] == ("point", "directory", "width")
     assert [row["point"] for row in (first, second, third)] == [narrow, wide, untouched]
@@ -109,37 +110,15 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     assert first["sampled_space"] == recipe.sampler.space
     assert (second["accuracy_leading"], second["accuracy_infinite"]) == ("", "0.83")
     assert (second["accuracy_sampled"], second["sampled_space"]) == ("", recipe.sampler.space)
-    assert {
-        value for key, value in third.items() if key not in ("point", "directory", "width")
-    } == {""}
-
-
-def to_next_order(accuracy=0.97, overlap=None):
-    """The next order with numbers of its own."""
-    overlap = np.eye(2) + 0.25 if overlap is None else overlap
-    columns = {"accuracy": ((), accuracy), "log_evidence": ((), -5.0)}
-    return {"next": columns | {"order_parameter": (("path", "path_"), overlap)}}
-
-
-def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
-    (narrow, _), (wide, _), _ = recipe.points()
-    for label in (narrow, wide):
-        point_directory(tmp_path, label).mkdir()
-    write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82))
-    store(tmp_path, recipe)
-    assert not [name for name in rows_of(tmp_path)[0] if "next" in name]
-    solved = theory(0.9, 0.8, further=to_next_order()).assign_attrs(next_order_status="large")
-    write_result(point_directory(tmp_path, wide), "theory.nc", solved)
-    sweep = store(tmp_path, recipe)
-    expected = {
-        "accuracy_next": "0.97", "log_evidence_next": "-5.0", "next_order_status": "large"
-    }  # fmt: skip
-    first, second, _ = rows_of(tmp_path)
-    assert {name: second[name] for name in expected} == expected
-    assert {first[name] for name in expected} == {""}
+    known = ("point", "directory", "width")
+    assert {value for key, value in third.items() if key not in known} == {""}
+    # The next order has its columns where a point has it.
+    for name, value in {"log_evidence_next": "-5.0", "next_order_status": "large"}.items():
+        assert (first[name], second[name]) == ("", value)
     received = sweep.dataset["order_parameter"].sel(predictor="next").values
     np.testing.assert_array_equal(received[1], np.eye(2) + 0.25)
     assert np.isnan(received[[0, 2]]).all()
+    assert [point.stored for point in SweepResults(tmp_path).points] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -179,14 +158,6 @@ def test_points_stand_in_the_order_of_the_grid(values):
         assert known.values.tolist() == ([10.0 * a + b] if b else [])
         assert known["letter"].values.tolist() == (["qw"[a % 2]] if b else [])
         assert np.isnan(here["y"]) if b else here["y"] == a
-
-
-def test_a_sweep_of_which_nothing_is_stored_has_its_points(recipe, tmp_path):
-    sweep = store(tmp_path, recipe)
-    assert [row["point"] for row in rows_of(tmp_path)] == [label for label, _ in recipe.points()]
-    assert [point.stored for point in SweepResults(tmp_path).points] == [False] * 3
-    assert sweep_trust(sweep.points).tone == sweep_trend(sweep.points).tone == "neutral"
-    assert len(points_table(sweep.points).rows) == 3
 
 
 def test_a_cell_without_a_number_says_why(recipe, tmp_path):

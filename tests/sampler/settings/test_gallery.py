@@ -11,7 +11,6 @@ from sampler.cli import main
 from sampler.command_line import make_parser, separate_settings
 from sampler.errors import ExitCode
 from sampler.settings.gallery import FIRST, GALLERY, names_of_shipped, shipped_recipe
-from sampler.settings.recipe import AnyRecipe, load_recipe
 
 NAMES = names_of_shipped()
 
@@ -27,25 +26,6 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command."""
     code = main(list(words))
     return code, *capsys.readouterr()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_a_recipe_needs_is_what_its_settings_read(name, elsewhere, capsys):
-    """Files that are not there with the copy are named by `Needs`, and how to come by them."""
-    assert said(capsys, "new", name)[0] == ExitCode.OK
-    settings = (
-        load_recipe(Path(f"{name}.toml").resolve(), kind=AnyRecipe).task.model_dump().values()
-    )
-    read = [Path(one) for one in settings if isinstance(one, str) and one.startswith("/")]
-    missing = [path for path in read if not path.exists()]
-    needs = shipped_recipe(name).needs
-    assert needs.startswith(("nothing;", "its data, which `new` writes")) == (not missing)
-    for path in missing:
-        if path.parent == elsewhere / "results":
-            training = re.search(r"trained network of (\w+)", needs)[1]
-            assert f"--out results/{path.name}\n" in shipped_recipe(training).text
-    if elsewhere / "omniglot" in missing:
-        assert "which it fetches" in needs
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,5 +1,6 @@
 """Recipes: defaults, overrides, sweeps, and the resolved text."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,42 @@ def test_every_setting_has_a_meaning():
     for section in (Recipe, TrainingRecipe, Training, *TABLES.values(), *tasks):
         for key in section.model_fields:
             assert meaning(section, key) or key == "kind", (section, key)
+
+
+# --- as other systems and shells give them: byte order marks, line endings, pipes
+
+KINDS = [
+    (Recipe, ROOT / "runs" / "smoke.toml"),
+    (TrainingRecipe, ROOT / "runs" / "one_shot_train.toml"),
+]
+ARRAYS = 'name = "own"\n[task]\nkind = "arrays"\npath = "data/own.npz"\n[network]\nwidths = 4\n'
+
+
+@pytest.fixture
+def piped():
+    """Give a text as `<(cat file)` does: the name of an open pipe, to be read once."""
+    descriptors = []
+
+    def piped(text: str) -> Path:
+        reader, writer = os.pipe()
+        descriptors.append(reader)
+        with os.fdopen(writer, "w", encoding="utf-8") as file:
+            file.write(text)
+        return Path(f"/dev/fd/{reader}")
+
+    yield piped
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(("kind", "path"), KINDS)
+def test_byte_order_marks_line_endings_and_pipes_do_not_matter(tmp_path, kind, path, piped):
+    text, written = path.read_text(encoding="utf-8"), tmp_path / "recipe.toml"
+    written.write_text(text, encoding="utf-8-sig", newline="\r\n")
+    for one in (written, piped(text)):
+        assert load_recipe(one, kind=kind) == load_recipe(path, kind=kind)
+
+
+def test_paths_in_a_pipe_are_relative_to_the_working_directory(piped, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(piped(ARRAYS)).task.path == str(tmp_path / "data" / "own.npz")
