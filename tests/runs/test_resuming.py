@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.data import split as splits
+from sampler.data import examples
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import draw, method
 from sampler.jobs.keeper import DrawKeeper
@@ -72,8 +72,8 @@ def registered(patch) -> None:
 
 def streamed(patch) -> None:
     """Examples are too many to be held."""
-    patch.setattr(splits, "HELD_BYTES", 1)
-    patch.setattr(splits, "BLOCK_BYTES", 2000)
+    patch.setattr(examples, "HELD_BYTES", 1)
+    patch.setattr(examples, "BLOCK_BYTES", 2000)
 
 
 @dataclass(frozen=True)

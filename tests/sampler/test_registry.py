@@ -13,16 +13,14 @@ from pydantic import field_validator, model_validator
 from sampler import registry
 from sampler.attention.variants import VARIANTS, Softmax
 from sampler.data.array_files import open_npz
-from sampler.data.examples import Examples
 from sampler.data.image_files import open_archive
 from sampler.data.make import build_task
-from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.registry import Registry
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task_sections import TASKS, TaskSettings
-from sampler.settings.types import Count, FilePath, Seed
+from sampler.settings.types import Count
 from sampler.storage.files import read_stored
 from tests import ROOT
 from tests.commands import SMALLEST
@@ -47,38 +45,14 @@ def test_a_table_names_what_there_is():
         table["plum"]
 
 
-class Coin(TaskSettings):
-    """Tokens that are noise, with labels of the first one's sign; attention is uniform."""
-
-    kind: Literal["coin"] = "coin"
-    examples: Count = 8
-    seed: Seed = 0
-    file: FilePath = "none"
-
-    def make(self, attention: None) -> Task:
-        generator = np.random.default_rng(self.seed)
-
-        def draw() -> Examples:
-            inputs = generator.standard_normal((self.examples, 3, 4))
-            omega = np.full((self.examples, 2, 3, 3), 1 / 3)
-            return Examples(inputs, np.sign(inputs[:, 0, :1]), (omega,))
-
-        return Task.of(draw(), draw())
-
-
-COIN = """
-name = "coin"
-task = { kind = "coin", examples = 6, file = "data/coins" }
-[network]
-widths = 3
-"""
-
-
 REFUSED = InputError("task.odd", 3, "use network.widths instead")
 
 
-class OddCoin(Coin):
+class OddCoin(TaskSettings):
     """Refuses itself, as pydantic checks it."""
+
+    kind: Literal["coin"] = "coin"
+    examples: Count = 8
 
     @field_validator("examples")
     @classmethod
@@ -108,7 +82,8 @@ def test_a_refusal_from_outside_reaches_the_user_as_it_is(tmp_path):
     assert isinstance(REFUSED, ValueError)
     TASKS.register("coin", OddCoin)
     VARIANTS.register("odd", Odd)
-    (tmp_path / "coin.toml").write_text(COIN)
+    coin = 'name = "coin"\ntask = {kind = "coin", examples = 6}\nnetwork = {widths = 3}\n'
+    (tmp_path / "coin.toml").write_text(coin)
     (tmp_path / "tiny.toml").write_text(SMALLEST)
     by_tokens = 'attention.form={kind="odd", by_tokens=true}'
     for make in (

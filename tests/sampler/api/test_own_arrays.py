@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 
 import sampler
 from sampler.data.make import build_task
@@ -96,11 +95,3 @@ def test_a_directory_keeps_the_arrays_of_its_recipe(arrays, tmp_path, undrawn):
     other = arguments_of(arrays) | {"labels": -arrays["labels_train"]}
     with pytest.raises(InputError):
         sampler.run(recipe_of(sampler.Arrays(**other)), out=moved, progress=False)
-
-
-def test_stored_theory_of_arrays_is_that_of_memory(arrays, tmp_path):
-    recipe = recipe_of(sampler.Arrays(**arguments_of(arrays)))
-    theory = sampler.solve(recipe)
-    np.savez(tmp_path / "mine.npz", **arrays)
-    of_file = sampler.solve(recipe_of(sampler.Arrays(tmp_path / "mine.npz")))
-    xr.testing.assert_identical(theory.drop_attrs(), of_file.drop_attrs())
