@@ -1,7 +1,5 @@
 """Runs, sweeps and checks of recipes from Python, and what their results show."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -10,10 +8,8 @@ import numpy as np
 import pytest
 
 import sampler
-from tests import ROOT
 from tests.commands import (
     TINY_SAMPLED,
-    environment,
     without_drawing,
 )
 
@@ -143,19 +139,3 @@ def test_a_sweep_opens_with_its_points(tmp_path, undrawn, monkeypatch):
     assert opened == swept
     assert opened.points == swept.points
     assert opened.table.equals(swept.table)
-
-
-@pytest.mark.slow
-def test_a_script_needs_no_guard_for_its_workers(tmp_path):
-    """They are commands of their own, which read no script."""
-    script = tmp_path / "unguarded.py"
-    script.write_text(
-        f"import sampler\nrecipe = sampler.Recipe(**{TABLES})\n"
-        "print(None in sampler.sweep(recipe, {'network.widths': [2, 3]}, workers=2,"
-        f" out={str(tmp_path / 'out')!r}, figures=False, progress=False).points.values())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, script], env=environment(None) | {"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.stdout == "False\n", done.stderr

@@ -1,6 +1,7 @@
 """Which runs there are, and where each stands."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -73,27 +74,25 @@ def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
     assert words(directory) == 3 * [FINISHED]
 
 
+# The header of a checkpoint, and the numbers that are told of it.
 HEADERS = [
-    ({"phase": "warmup", "done": 3, "total": 10}, "chains: 4, saved at warm-up step 3 of 10"),
+    ({"phase": "warmup", "done": 3, "total": 10}, [4, 3, 10]),
+    ({"phase": "draws", "done": 3, "total": 10, "checks": [], "seen": ""}, [4, 3, 10]),
     (
-        {"phase": "draws", "done": 3, "total": 10, "checks": [], "seen": ""},
-        "chains: 4, saved at draw 3 of at most 10",
-    ),
-    (
-        {"phase": "particles", "done": 2, "total": 4, "repetitions": {"modes": 2, "prior": 1}},
-        "particles, saved at repetition 2 of 4\n  repetitions finished: 2 from the modes, "
-        "1 from the prior",
+        {"phase": "particles", "done": 2, "total": 5, "repetitions": {"modes": 3, "prior": 1}},
+        [2, 5, 3, 1],
     ),
 ]
 
 
-@pytest.mark.parametrize(("header", "text"), HEADERS)
-def test_what_the_newest_checkpoint_holds_is_said(header, text, tmp_path):
+@pytest.mark.parametrize(("header", "told"), HEADERS)
+def test_what_the_newest_checkpoint_holds_is_said(header, told, tmp_path):
     path, directory = tmp_path / "tiny.toml", tmp_path / "run"
     path.write_text(TINY)
     claim(directory, load_recipe(path))
     Checkpoints(directory / CHECKPOINT_FOLDER).save(header, {})
-    assert status_text(directory).endswith(text)
+    numbers = re.findall(r"\d+", status_text(directory))
+    assert list(map(int, numbers))[-len(told) :] == told
 
 
 def test_a_pass_over_examples_is_seen_until_something_is_sampled(tmp_path):
