@@ -25,13 +25,14 @@ LAYERS, HEADS, STEPS = 2, 2, 500
 PREDICTORS = ("leading", "infinite")
 
 
-def measure(steps: int, folder: Path) -> dict:
+def measure(steps: int, sampling: dict, folder: Path) -> dict:
     """The model, its heads and paths by theory and exact posterior, and what removal costs."""
     trained = encoder("look_up", LAYERS, HEADS, steps, 1, folder / "models")
     model, splits = trained.model, trained.splits
     # A path may pass a layer by: each has one more head, the last, whose attention is the identity.
     file = sampler.export_attention(folder / "attention.npz", model, residual=True, **splits)
-    recipe = sampler.Recipe.load(RUNS / "bring_your_own.toml", {"task.path": file.resolve()})
+    changes = {"task.path": file.resolve(), **sampling}
+    recipe = sampler.Recipe.load(RUNS / "bring_your_own.toml", changes)
     run = sampler.run(recipe, out=folder / "run")
     alone = sampler.solve(recipe.changed({"network.heads": [list(range(HEADS))] * LAYERS}))
     del splits["train"]
@@ -114,9 +115,15 @@ def tables(numbers: dict) -> dict[str, Table]:
     }
 
 
+def points(small: bool, folder: Path) -> dict[str, tuple]:
+    """One model; of small size hardly trained, and with few draws."""
+    few = {"sampler.until": "draws", "sampler.warmup": 20, "sampler.draws": 20}
+    return {"model": (measure, 20, few, folder) if small else (measure, STEPS, {}, folder)}
+
+
 STUDY = Study(
     __file__,
-    points=lambda small, folder: {"model": (measure, 20 if small else STEPS, folder)},
+    points,
     numbers=lambda rows: rows["model"],
     tables=tables,
     figures=lambda rows, numbers: {"figure": draw(numbers["heads"])},
