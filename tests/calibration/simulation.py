@@ -146,6 +146,36 @@ class Calibration:
         return jnp.stack(found + ([position[TEMPERATURE][0]] if spread_of(self.true) else []))
 
 
+class InfiniteCalibration(Calibration):
+    """Learned heads at infinite width: f is a Gaussian process given the attention."""
+
+    names = "predictor", "log likelihood", "logits", "attention"
+
+    def simulate(self, key) -> tuple[dict, jax.Array]:
+        """Logit weights from the prior, f on both sets by the kernel, and labels from f."""
+        ((site, shape),) = self.true.sites
+        site_key, f_key, noise_key = jax.random.split(key, 3)
+        position, data = {site: jax.random.normal(site_key, shape)}, self.true.data
+        both = jnp.concatenate([data.train(position), data.test(position)])
+        flat, variances = both.reshape(len(both), -1), self.true.architecture.variances
+        kernel = np.prod(variances) / flat.shape[1] * flat @ flat.T
+        root = jnp.linalg.cholesky(kernel + 1e-10 * jnp.eye(len(flat)))
+        f = root @ jax.random.normal(f_key, (len(flat), 1))
+        labels, position["f"] = f[: len(data.labels)], f[len(data.labels) :]
+        noise = jax.random.normal(noise_key, labels.shape)
+        return position, labels + self.true.temperature**0.5 * noise
+
+    def truth(self, key, position, labels):
+        likelihood = self.fit(self.true, position, labels)
+        return self.stacked(self.true, position, None, position["f"][0, 0], likelihood)
+
+    def stacked(self, problem, position, order_parameters, prediction, likelihood):
+        ((site, _),) = problem.sites
+        logits = problem.data.attention.scale * position[site]
+        attention = jax.nn.softmax(logits[1])[0]
+        return jnp.stack([prediction, likelihood, logits[0, 0] - logits[0, 1], attention])
+
+
 def network_of(problem: AnyProblem):
     """The network with its variances and the shapes of its weights."""
     return problem.network if isinstance(problem, TokenProblem) else problem.architecture

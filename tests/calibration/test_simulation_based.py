@@ -20,6 +20,7 @@ from tests.calibration.simulation import (
     REPETITIONS,
     WARMUP,
     Calibration,
+    InfiniteCalibration,
     ranks_by_chains,
     ranks_by_particles,
     uniformity,
@@ -91,8 +92,8 @@ def larger_readout(problem, factor: float = 10.0):
     return replace(problem, network=replace(problem.network, architecture=architecture))
 
 
-def learned():
-    """Two learned heads, whose logits depend on positions, of width 4."""
+def learned(widths=4):
+    """Two learned heads, whose logits depend on positions."""
     task = {
         "kind": "markov_chain", "tokens": 4, "features": 4, "examples_train": 12,
         "examples_test": 2,
@@ -100,7 +101,7 @@ def learned():
     return learned_problem(
         task=task,
         heads=(("learned", "learned"),),
-        widths=4,
+        widths=widths,
         attention={"learned": {"form": "positions", "variance": 2.0}},
         posterior={"temperature": 0.02},
     )
@@ -157,6 +158,9 @@ ORDER_PARAMETERS, HIDDEN, WEIGHTS = "order_parameters", "hidden_weights", "weigh
 CASES = {
     "order parameters, NUTS": Case(fixed, ORDER_PARAMETERS, None, larger_readout),
     "weights, split HMC": Case(fixed, WEIGHTS, SPLIT, larger_readout),
+    "attention at infinite width": Case(
+        lambda: learned("infinite"), "attention", SPLIT, narrower_logits
+    ),
     "tempered": Case(fixed, ORDER_PARAMETERS, TEMPERED, larger_readout, 64, 32),
     # The residual of a weight draw shows the temperature; p(y | U_1) hardly does, since the noise
     # of the labels is common to the truth and to all draws.
@@ -189,7 +193,8 @@ for name, settings in {
 
 def p_values(case: Case, wrong: bool, seed: int, by=None) -> dict[str, float]:
     problem, data_sets = case.make(), case.data_sets_wrong if wrong else case.data_sets
-    calibrated = Calibration(problem, case.wrong(problem) if wrong else problem, case.space)
+    kind = InfiniteCalibration if case.space == "attention" else Calibration
+    calibrated = kind(problem, case.wrong(problem) if wrong else problem, case.space)
     if case.by == TEMPERED:
         ranks, largest = ranks_by_particles(calibrated, data_sets, seed), REPETITIONS
     else:
