@@ -105,7 +105,7 @@ ABSENT = Verbatim("(absent)")
 def refuse_another_theory() -> None:
     """Raise InputError where `import theory` does not find the package next to this one.
 
-    Python looks first beside a script, or in the working directory: there people who validate a
+    Python looks first next to a script, or in the working directory: there people who validate a
     theory of their own have a file of that name.
     """
     from importlib.util import find_spec

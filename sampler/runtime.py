@@ -140,7 +140,7 @@ def silence_compiler() -> None:
 
 
 def divide_processor(devices: int) -> None:
-    """Let chains advance on so many devices of the processor, unless XLA_FLAGS says otherwise.
+    """Let chains advance on several devices of the processor, unless XLA_FLAGS says otherwise.
 
     JAX reads this when it first computes; the value stays for the process.
     """
@@ -256,7 +256,7 @@ def for_every_chain(of_one_chain, *by_chain):
 
 @contextmanager
 def at_most_devices(count: int | None) -> Iterator[None]:
-    """Let chains advance on so many devices at most while inside; None: on all."""
+    """Limit the devices of chains while inside; None: on all."""
     token = MOST_DEVICES.set(count)
     try:
         yield

@@ -7,8 +7,8 @@ w_{L+1} = a and w_l = w_{l+1} V_l/√N_{l+1},
 
     U_l = w_l w_lᵀ/N_l = F_l F_lᵀ,   f_c(x) = Σ_{π,i} φ^π_i(x) (F_1 z)_{(π,c),i}
 
-where V_l acts on the rows of w_{l+1} alone, so that a few rows of normal numbers stand for it, and
-z [rank, channel], normal numbers as well, stands for V_0.
+where V_l acts on the rows of w_{l+1} alone, so that a few rows of normal numbers represent it, and
+z [rank, channel], normal numbers as well, represents V_0.
 """
 
 import math

@@ -88,7 +88,7 @@ class Architecture:
         return math.prod(self.heads)
 
     def rows_of(self, examples: int) -> int:
-        """Rows that stand for so many examples (`theory.learning_problem`): Π D at most."""
+        """Rows that represent a number of examples (`theory.learning_problem`): Π D at most."""
         return min(examples, self.path_count * self.channels)
 
     @property

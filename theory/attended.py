@@ -72,7 +72,7 @@ def pair_matrices(
     """Path matrices Ω^{l,h'}_st Ω^{l,h}_st of two layers of weights that mix tokens once.
 
     The lower layer has Ω^{l,h'}, the upper one Ω^{l,h}, multiplied by entry; h' is slowest, as in
-    the flat order of paths. In `attended_inputs` they stand for the matrices of both layers.
+    the flat order of paths. In `attended_inputs` they replace the matrices of both layers.
     """
     products = attention[:, :, None] * attention[:, None, :]
     return products.reshape(attention.shape[0], -1, *attention.shape[2:])

@@ -300,7 +300,7 @@ class Triangle:
             tuple[Float[np.ndarray, "_example path channel"], Float[np.ndarray, "_example output"]]
         ],
     ) -> Iterator["Triangle"]:
-        """The triangle after every so many examples of all blocks, the last one of all of them."""
+        """The triangle after every batch of examples of all blocks, the last one of all of them."""
         triangle, waiting, count = self, [], 0
         for attended, labels in blocks:
             waiting.append((np.asarray(attended), np.asarray(labels)))

@@ -108,7 +108,7 @@ class StoredKernels:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all blocks, for which shapes may stand."""
+        """Bytes of all blocks, for which shapes suffice."""
         return sum(block.size * block.dtype.itemsize for block in self.blocks)
 
     def kernel(

@@ -317,7 +317,7 @@ class ComparisonTree:
 
     @property
     def reliability(self) -> Verdict:
-        """Whether the samples can be trusted, every number beside its limit."""
+        """Whether the samples can be trusted, each number with its limit."""
         return trust_verdict(self.diagnostics)
 
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ the order parameters, or hidden weights, everything here follows from the kernel
     energy       ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y
     accuracy     share of test inputs whose class m(x) gets right
 
-This is NumPy, one example beside the other, and shares nothing with the density of any sampler.
+This is NumPy, one example after the other, and shares nothing with the density of any sampler.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Kernels between some training examples, and their alignment with the labels.
 
 The kernel of a posterior is K at the mean of U_1, in which it is linear. Where attention is
-sampled, too, it is the mean of K over draws of U_1 and attention: no exchange of heads changes it.
+also sampled, it is the mean of K over draws of U_1 and attention: no exchange of heads changes it.
 With several outputs it is shown as the mean over outputs.
 """
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pandas
 
 GROUP, KERNEL = "attention", "kernel"
-# Of the examples that attention is measured on so many are stored; draws of all chains that are
+# Number of stored examples among those with measured attention; draws of all chains that are
 # measured; draws of each chain that are stored one by one, and among which the reference is looked
 # for; draws of the prior.
 SHOWN_EXAMPLES, MOST_DRAWS, SINGLE_DRAWS, CANDIDATES, PRIOR_DRAWS = 8, 400, 2, 24, 200

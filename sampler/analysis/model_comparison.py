@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas
 
 OF_ARVIZ = ("rank", "elpd", "se", "elpd_diff", "dse", "weight")
-# Beside the columns of ArviZ: numbers of a comparison, with their Monte Carlo errors.
+# Besides the columns of ArviZ: numbers of a comparison, with their Monte Carlo errors.
 BESIDE = ("log_evidence", ACCURACY, DENSITY)
 
 

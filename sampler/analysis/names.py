@@ -177,7 +177,7 @@ def head_label(layer: int, head: int, name: str | None = None) -> str:
 def numbers_in_model(names: Sequence[str]) -> list[int | str]:
     """Heads of a layer as their model numbers them: 3 for the name "5.3", head 3 of layer 5.
 
-    Beside such heads one without a number is called by its name; without them all have their place.
+    Among such heads one without a number has its name; without them all have their place.
     """
     numbers = [re.fullmatch(r"\d+\.(\d+)", name) for name in names]
     if not any(numbers):

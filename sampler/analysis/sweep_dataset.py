@@ -1,6 +1,6 @@
 """The results of a sweep gathered from its points: one Dataset over the swept settings.
 
-The summaries of all points stand in it along the swept keys, [swept key, …, quantity, predictor],
+It has the summaries of all points along the swept keys, [swept key, …, quantity, predictor],
 U_1 as [swept key, …, predictor, path, path_], and single columns as [swept key, …]. Everything else
 of a sweep, its CSV files, verdicts, tables and figures, derives from it.
 """

@@ -115,7 +115,7 @@ def validation_predictors(
 
 
 def kept_draws(chains: int, draws: int, most: int) -> np.ndarray:
-    """Evenly spaced draws of each chain, of all chains so many at most."""
+    """Evenly spaced draws of each chain, up to a total number."""
     kept = max(1, min(draws, most // chains))
     return np.arange(kept) * draws // kept
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from sampler.analysis.estimates import Averages
     from sampler.problem import Problem
 
-# Chains are judged by their predictions at so many training examples, evenly spaced.
+# Number of training examples, evenly spaced, whose predictions judge the chains.
 MOST_JUDGED = 100
-# Predictions average over so many draws, evenly spaced; so many examples are in memory at a time.
+# Number of draws, evenly spaced, in predictions; number of examples in memory at a time.
 MOST_DRAWS, EXAMPLES_AT_ONCE = 1000, 1000
 SEEDS = 2**32
 AXES = ("example", "output")

@@ -60,11 +60,11 @@ def ablate_heads(
     batch_size
              examples in a PyTorch module at a time
     orders   remove heads cumulatively as well, in ascending order of Taylor importance and in
-             so many random orders; 0: not at all
+             this number of random orders; 0: not at all
     seed     of the random orders
     progress on stderr, or in one line of a notebook: how far it is, and the time left
 
-    A head is replaced by its mean over examples, padding left out, and by 0. Beside that stand
+    A head is replaced by its mean over examples, padding left out, and by 0. The table also has
     Taylor importance (the mean of |∂loss/∂gate|) and the magnitude of its weights. Layers are
     numbered over the whole model, from 1, one that runs several times as several, and heads from 0.
     Ctrl-C, once heads are being removed, ends with the finished part.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # A recipe, or the path of a TOML file.
 RecipeOrPath = Recipe | str | os.PathLike[str]
-# Data of so many tasks are held, those that were asked for last.
+# Number of tasks whose data are held, the last ones used.
 MOST_KNOWN = 2
 # Derived arrays of other networks are made again after this number.
 MOST_MADE = 16
@@ -88,7 +88,7 @@ def states_of_files(recipe: Recipe) -> Iterator[tuple]:
 def warn_of(concerns: Iterable[str], category: type[Warning] = DataWarning) -> None:
     """Warn of suspicious data or results, at the line that called this package."""
     caller, level, frame = 1, 1, sys._getframe()
-    while frame is not None:  # frames of other packages may stand between those of this one
+    while frame is not None:  # frames of other packages may come between those of this one
         level += 1
         if frame.f_globals.get("__name__", "").startswith("sampler."):
             caller = level

@@ -270,7 +270,7 @@ def sweep(
     recipe     a `Recipe`, or the path of a TOML file
     over       values of settings, such as {"network.widths": [10, 100]}; None: the recipe's own
     out        where results go; None: `runs/results/<name>-<hash>`
-    workers    so many processes of this machine, which load installed extensions only: a task, an
+    workers    number of processes of this machine, which load installed extensions only: a task, an
                algorithm or anything else that the script itself has registered is refused
     scheduler  address of a Dask cluster, as in "tcp://host:8786"
     figures    draw the figures of all points and of the sweep

@@ -21,7 +21,7 @@ Recorded = Shaped[np.ndarray, "..."]
 
 
 def within(lengths: Int[np.ndarray, " example"], tokens: int) -> Real:
-    """True for the first tokens, of which each example has so many."""
+    """True for the first tokens, of which each example has this number."""
     return np.arange(tokens) < lengths[:, None]
 
 

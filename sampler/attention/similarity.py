@@ -101,7 +101,7 @@ def spread(values: list[float]) -> tuple[float, float]:
 def matched(
     costs: Float[np.ndarray, "*draw head place"], groups: Groups
 ) -> Int[np.ndarray, "*draw place"]:
-    """The head of each draw that stands at each place: the order of the smallest sum of costs.
+    """The head of each draw at each place: the order of the smallest sum of costs.
 
     groups  of heads, and of places alike, within which heads may be exchanged
     """

@@ -24,7 +24,7 @@ Outputs = Float[np.ndarray, "example output"]
 
 
 def all_heads(counts: Sequence[int]) -> list[Head]:
-    """Every head of layers with so many, lowest layer first."""
+    """Every head of layers with these numbers, lowest layer first."""
     return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
 
 

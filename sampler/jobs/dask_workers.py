@@ -56,7 +56,7 @@ def by_dask(
     Where a signal asks to stop, an event notifies the workers, and no point is begun.
     """
     event = import_module("distributed").Event(f"stop-{secrets.token_hex(8)}", client)
-    # Not pure: the result is in the files, so no earlier one may stand in for it.
+    # Not pure: the result is in the files, so no earlier one may replace it.
     executor, alike = client.get_executor(pure=False), replace(assignment, points=())
     at_work = {
         executor.submit(do_point, directory, event.name, alike, point): point

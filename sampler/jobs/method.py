@@ -53,7 +53,7 @@ GRADIENTS = {
     (WEIGHTS, "nuts"): Gradients(28.5, few=50.9, stiff=0.5),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in GRADIENTS))
-# Order parameters are left only for a space of so many times fewer operations: theirs are products
+# Order parameters are left for a space with fewer operations by this factor: theirs are products
 # of large matrices, 3.5 times as fast, and their draws give mean and variance of the predictor
 # exactly, which is worth twice as many draws.
 PREFERRED, ADVANTAGE = ORDER_PARAMETERS, 7.0

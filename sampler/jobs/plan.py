@@ -168,8 +168,8 @@ class SharedData:
     """Data of one or several recipes, and derived arrays, made once.
 
     key   what decides which data they are
-    made  the data with the heads of a network, their leading eigenvalue, and the rows that stand
-          for many training examples, by name and what decides these
+    made  the data with the heads of a network, their leading eigenvalue, and the rows that
+          represent for many training examples, by name and what decides these
     """
 
     key: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sampler.mcmc.stopping import StoppingRule
 
 SECONDS_BETWEEN_LINES = 10.0
-# The speed is that of so many seconds.
+# Seconds over which the speed is measured.
 SECONDS_OF_SPEED = 120.0
 BAR_WIDTH = 20
 

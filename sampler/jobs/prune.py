@@ -63,7 +63,7 @@ def prune(plan: Plan, orders: int, seed: int) -> ExitCode:
 def pruned(problem: Problem, theory: xr.Dataset, orders: int, seed: int) -> xr.Dataset:
     """Heads removed from the trained network of a problem and from its theory, on test examples.
 
-    Taylor importance comes from validation examples, where there are any. Beside the costs of each
+    Taylor importance comes from validation examples, where there are any. With the costs of each
     head [head] are its score, the theory's loss without it, and accuracies in orders of
     removal.
     """

@@ -111,7 +111,7 @@ def plan_in(directory: Path) -> Plan:
 
 
 def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
-    """The recipe of a finished run with `more` draws per chain, or so many more repetitions.
+    """The recipe of a finished run with `more` draws per chain, or as many more repetitions.
 
     Raises InputError where they cannot be appended, before anything is changed.
     """

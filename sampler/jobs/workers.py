@@ -257,7 +257,7 @@ def begin_worker(directory: Path) -> subprocess.Popen:
 def by_workers(
     directory: Path, count: int, interruption: Interruption, assignment: Assignment
 ) -> Iterator[tuple[int, PointOutcome]]:
-    """Let so many workers do points → every one with its outcome.
+    """Let workers do points → every one with its outcome.
 
     One that is killed or signalled is followed by another. A signal to this process is passed on to
     all of them, which save what they do; where it has reached them already it is the same signal.

@@ -249,7 +249,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A sampling algorithm. To add one, derive from this class and put that into `ALGORITHMS`.
+    """A sampling algorithm. To add one, derive from this class and register it in `ALGORITHMS`.
 
     Its fields are its settings: one that has the name of a setting of the sampler takes the value
     given for it, any other its default. It has to define `draw`; everything else has a default. One

@@ -260,7 +260,7 @@ def _move(chain: Chain, axes: tuple[str, ...], shared, state, space: Space):
 
 
 def snapshot_of(phase: str, done: int, state) -> Snapshot:
-    """The state of the chains after so many steps of a phase."""
+    """The state of the chains after a number of steps of a phase."""
     return Snapshot(phase, done, state_arrays(state))
 
 

@@ -21,12 +21,12 @@ LOG_LIKELIHOOD, REPLICATED = "log_likelihood", "posterior_predictive"
 LEFT_OUT = "leave_one_out_predictive"
 POINTWISE = (LOG_LIKELIHOOD, REPLICATED, LEFT_OUT)
 LOG_PRIOR = "log_prior"
-# From so many training examples on single ones have no numbers in draws.
+# Number of training examples from which on draws have no numbers of single ones.
 MOST_POINTWISE = 20_000
 # Bytes of the draws of one predictor, of all chains together, and of numbers per draw of training
 # examples and the logit weights of a layer.
 PREDICTOR_BYTES, KEPT_BYTES, LOGIT_BYTES = 64 * 2**20, 32 * 2**20, 128 * 2**20
-# Predictors of so many numbers or more are observed of every 8th draw of a chain, where they follow
+# Size from which on predictors are observed of every 8th draw of a chain, where they follow
 # from order parameters, which are judged.
 MANY_NUMBERS, EVERY = 256, 8
 # Draws of each chain, and of all chains, of what only some draws are wanted.
@@ -69,7 +69,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class ThinnedDraws:
-    """Every so many draws: values [chain, kept, …] and the numbers of these draws.
+    """Every k-th draw: values [chain, kept, …] and the numbers of these draws.
 
     judged  whether diagnostics judge them, as other draws do not determine them
     """
@@ -306,7 +306,7 @@ def _joined(pieces: list[np.ndarray]) -> np.ndarray:
 
 
 def _lengthened(row: np.ndarray, length: int) -> np.ndarray:
-    """A row with so many draws, of which those that it does not have are NaN, or counts of 0."""
+    """A row padded to a number of draws with NaN, or counts of 0."""
     missing = [(0, 0), (0, length - row.shape[1])]
     empty = 0 if np.issubdtype(row.dtype, np.integer) else np.nan
     return np.pad(row, missing, constant_values=empty) if row.shape[1] < length else row

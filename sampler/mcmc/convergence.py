@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 FEWEST_DRAWS = 4  # of a chain, which is cut into halves
 TAILS = (0.05, 0.95)
-# Numbers worked on together, to bound memory: the elements of a block have so many draws in all.
+# Numbers worked on together, to bound memory: draws of all elements of a block.
 TOGETHER = 2**18
 SIDE_BY_SIDE = 2
 

@@ -175,7 +175,7 @@ class StaticHmc(Hamiltonian):
 class SplitHmc(Hamiltonian):
     """Hamiltonian Monte Carlo about a Gaussian: chains advance together, by one random length.
 
-    max_steps  a trajectory has at most so many steps
+    max_steps  most steps of a trajectory
     """
 
     max_steps: int = 1023

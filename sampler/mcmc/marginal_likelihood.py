@@ -1,7 +1,7 @@
 """The log evidence for chains over order parameters: by importance, else by bridge sampling.
 
 Importance weights need no chains, and are the more accurate where their tail is light. Where it is
-heavy, bridge sampling of the chains' draws stands, as all its terms are bounded. With
+heavy, bridge sampling of the chains' draws is used, as all its terms are bounded. With
 l(x) = ln p(x, y) − ln q(x) for a normalised q fitted to the posterior, r = ln p(y) solves
 
     Σ_{x ~ q} s(l(x) − r + m) = Σ_{x ~ posterior} s(r − l(x) − m),   s(t) = 1/(1 + e^{−t}),
@@ -37,7 +37,7 @@ MOST_APART = 4.0
 
 
 class Bridged(NamedTuple):
-    """ln p(y) and its error from posterior draws and as many of q, of which so many are lost."""
+    """ln p(y) and its error from posterior draws and as many of q, some of which are lost."""
 
     value: float
     error: float

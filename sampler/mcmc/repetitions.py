@@ -1,7 +1,7 @@
 """Repetitions of tempered particles, made one after the other in resumable chunks.
 
 A repetition is a chain and a particle one of its draws; its course through the temperatures, each
-of which is a chunk, is its warm-up. Beside the first of those that begin at the modes there is one
+of which is a chunk, is its warm-up. With the first of those that begin at the modes there is one
 that begins from the prior alone, whose evidence is held against theirs. A snapshot holds of the
 repetition in work all that its next temperature follows from.
 """

@@ -18,7 +18,7 @@ from sampler.posterior.space import Space
 from sampler.runtime import jax_settings
 from sampler.streams import Stream, jax_key, stream
 
-# So close are points that differ by rounding alone, relative to their size, and so many points are
+# Relative distance of points that differ by rounding alone, and the number of points that are
 # compared.
 NEAR, POINTS = 1e-13, 16
 # Roundings by which half of equal numbers may differ.

@@ -97,7 +97,7 @@ class RunningMoments:
     squares: Float[Array, " coordinate"]
 
     def and_draws(self, count, mean, mean_square) -> "RunningMoments":
-        """Return the moments with so many further draws, of which these are the means."""
+        """Return the moments with further draws, of which these are the means."""
         return RunningMoments(
             self.count + count, self.sum + count * mean, self.squares + count * mean_square
         )
@@ -131,7 +131,7 @@ class SplitChain(Chain):
     chains             how many there are
     warmup             transitions in which step and Gaussian are found
     target_acceptance  acceptance probability that the step adapts to
-    max_steps          a trajectory has at most so many steps
+    max_steps          most steps of a trajectory
     """
 
     chains: int

@@ -17,7 +17,7 @@ from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics, diagnose
 
 FIRST_CHECK = 400
 CHECKED_ESS = 500.0
-# With so many times more effective draws, what fails is no matter of their number.
+# Factor of effective draws at which more draws cannot mend a failure.
 PLENTY = 4.0
 # Elements of each quantity that are judged first; all others only where these pass.
 JUDGED_FIRST = 50
@@ -44,7 +44,7 @@ def next_check(done: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class InterimVerdict:
-    """Verdict of the diagnostics after so many draws of each chain, or so many repetitions.
+    """Verdict of the diagnostics after a number of draws of each chain, or of repetitions.
 
     done            draws, or repetitions
     seconds         computing time of all draws so far
@@ -143,11 +143,11 @@ class StoppingRule:
         return next_check(done, self.max_draws)
 
     def is_check(self, done: int) -> bool:
-        """Whether draws are judged when there are so many; also where the minutes end them."""
+        """Whether draws are judged at this number; also where the minutes end them."""
         return self.out_of_time or done == self.next_check(done - 1)
 
     def judge(self, most: int | None) -> Diagnostics:
-        """The diagnostics of at most so many elements of each quantity; None: all that count."""
+        """The diagnostics of some elements of each quantity; None: all that count."""
         draws = {n: v for n, v in self.collected.judged.items() if self.judged(n)}
         statistics = self.algorithm.stored(self.collected.statistics)
         limits = {"ess_limit": CHECKED_ESS} | ({} if most is None else {"most": most})

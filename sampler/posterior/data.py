@@ -121,7 +121,7 @@ class FixedPaths(Data):
     combinations  what these are of the rows, where they are left out in turn
     stored        kernels of the training examples with themselves
     stored_cross  kernels of the test examples with the training examples
-    gram          φ^π(x)·φ^π'(x) of each test example with itself, beside `stored_cross`
+    gram          φ^π(x)·φ^π'(x) of each test example with itself, for `stored_cross`
     """
 
     attended: Float[Array | np.ndarray, "row path channel"]

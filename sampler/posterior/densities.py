@@ -28,7 +28,7 @@ def values_at(
     points: Float[Array | np.ndarray, "point coordinate"],
     batch: int | None,
 ) -> Float[Array, " point"]:
-    """A function of space and point at all points, so many side by side."""
+    """A function of space and point at all points, in batches."""
     return jax.lax.map(partial(of, space), points, batch_size=batch)
 
 

@@ -190,7 +190,7 @@ def require_hessian(coordinates: int) -> None:
 
 @dataclass(frozen=True)
 class BatchedDensity:
-    """ln p(x, y) of many points, so many kernels at a time as fit the caches.
+    """ln p(x, y) of many points, as many kernels at a time as fit the caches.
 
     A value that is not a number stays so.
     """

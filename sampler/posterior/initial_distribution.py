@@ -2,7 +2,7 @@
 
 A distribution from which particles begin must reach every part of the posterior that has weight.
 Draws from the prior do not where a phase transition of first order lies between prior and
-posterior: none of them stands in the other phase. Descents from far outside the prior reach it.
+posterior: none of them is in the other phase. Descents from far outside the prior reach it.
 """
 
 import math
@@ -30,7 +30,7 @@ from sampler.streams import Stream, jax_key, stream
 # Descents: from the mean of the prior, from the mode where the space has one, from so many draws of
 # the prior that stand further from its mean by these factors in turn, and, for each factor, from so
 # many points at which one coordinate alone does: a separate phase may be narrow, and is
-# entered along few directions. Of so many such points the likeliest are taken.
+# entered along few directions. The likeliest of this number of points are taken.
 FACTORS = (4.0, 8.0, 16.0, 32.0)
 WIDE_STARTS, PUSHED_STARTS, PUSHED_POINTS = 8, 8, 256
 DESCENT_STEPS, GRADIENT_TOLERANCE, MEMORY = 400, 1e-5, 20
@@ -39,7 +39,7 @@ SAME_MODE = 0.5
 MOST_MODES = 8
 # By Laplace's approximation, modes of less than e^−50 of the largest weight are left out.
 LEAST_LOG_WEIGHT = 50.0
-# In more coordinates the diagonal of the Hessian is estimated, from so many random directions.
+# In more coordinates the diagonal of the Hessian is estimated, from these random directions.
 WHOLE_HESSIAN, PROBES = 256, 32
 # Curvature in units of the prior: the distribution at a mode is at most twice as wide as it.
 LEAST_CURVATURE = 0.25
@@ -128,7 +128,7 @@ class InitialDistribution:
 
 
 def draw_prior_points(space: Space, count: int, key: Array) -> Float[np.ndarray, "_draw coord"]:
-    """Draws from the prior, so many at a time that one program serves any number."""
+    """Draws from the prior, in batches of one size, so that one program serves any number."""
     keys = jax.random.split(key, -(-max(count, 1) // DRAWN_TOGETHER) * DRAWN_TOGETHER)
     blocks = [
         np.asarray(_draw_prior_points(keys[first : first + DRAWN_TOGETHER], space))

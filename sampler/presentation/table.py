@@ -101,7 +101,7 @@ class Table:
     # --- on a terminal
 
     def text(self, width: int | None = None, elsewhere: str = "", most: int | None = None) -> str:
-        """Lines for a terminal, of so many rows at most.
+        """Lines for a terminal, of a limited number of rows.
 
         Columns that do not fit are left out and counted below, with `elsewhere`, the place where
         all of them are.
@@ -152,7 +152,7 @@ def holds_numbers(cells: Sequence[Cell]) -> bool:
 
 
 def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[list[str], int]:
-    """Lines of a table of at most so many characters, and how many columns had room in it."""
+    """Lines of a table of limited width, and the number of columns with room."""
     from rich.console import Console
     from rich.measure import Measurement
 

@@ -79,7 +79,7 @@ def bare_name(name: str | Path) -> str:
 
 
 def write_shipped(recipe: ShippedRecipe, path: Path) -> list[Path]:
-    """Write a copy of a recipe, and of the data that ship with it beside; return the files.
+    """Write a copy of a recipe, and of the data that ship with it; return the files.
 
     Data that are there already, the same to the byte, are left as they are. Raises InputError,
     before anything is written, where a file would be replaced.

@@ -123,7 +123,7 @@ class AnyRecipe(Section):
         """Eight hexadecimal digits of all settings that differ from the defaults.
 
         A new key with a default therefore changes no hash. Of a path only its last part counts: the
-        hash is the same wherever a project lies. Of a sweep the keys count, not their values: it
+        hash is the same wherever a project lies. The keys of a sweep count, not their values: it
         may grow; nor does how far a run goes at most.
         """
         departures = self.model_dump(mode="json", exclude_defaults=True) | {"name": self.name}

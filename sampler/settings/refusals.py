@@ -131,7 +131,7 @@ def refuse_missing_draws(sampler: Sampler, weights: int) -> None:
 
 
 def refuse_layers(network: Network, attention_layers: int) -> None:
-    """Raise InputError unless the network fits so many layers of attention."""
+    """Raise InputError unless the network fits the number of layers of attention."""
     layers = network.layers(attention_layers)
     widths = network.layer_widths(layers)
     network.layer_variances(layers)
@@ -176,7 +176,7 @@ def refuse_evidence(sampler: Sampler, coordinates: int) -> None:
 def refuse_untrainable(
     variants: Sequence[Sequence[AttentionVariant]], tokens: int | None, of: str
 ) -> None:
-    """Raise InputError if a variant cannot be trained, or not on so many tokens, `of` what.
+    """Raise InputError if a variant cannot be trained, or not on these tokens, `of` their kind.
 
     variants  of every head, layer by layer
     tokens    None where the data determine their number

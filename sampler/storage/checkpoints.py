@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SLOTS = ("state-0.npz", "state-1.npz")
 # In a header: which arrays of a finished run are read from its draws. Smaller ones stay.
 STORED, LARGE = "stored", 2**16
-# A save is due after so many seconds, or so many times those of the last save: whichever is later.
+# A save is due after these seconds, or this multiple of the last save's: whichever is later.
 SECONDS_BETWEEN, TIMES_THE_LAST = 10.0, 20.0
 # Tests save more often, in the processes that they start as well.
 EVERY = float(os.environ.get("ATTENTION_POSTERIOR_SAVE_SECONDS", SECONDS_BETWEEN))

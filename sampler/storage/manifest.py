@@ -115,7 +115,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def this_process(seconds: float) -> StageEntry:
-    """The entry of a stage that this process has computed in so many seconds."""
+    """The entry of a stage that this process has computed, with its seconds."""
     from importlib.metadata import version
 
     import jax  # only here: everything else is wanted before JAX is there

@@ -3,7 +3,7 @@
 theory.nc        the theory, `write_result`, `read_table`
 sweep.nc         a sweep over its settings, likewise
 draws.nc         the draws, `write_result`, `read_draws`
-comparison.nc    theories against draws, `write_comparison`, `read_comparison`; its summary beside
+comparison.nc    theories against draws, `write_comparison`, `read_comparison`; its summary in JSON
                  it in `comparison.json`
 
 The readers raise the same InputError, with the file, the damage and the remedy.

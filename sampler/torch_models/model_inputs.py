@@ -109,7 +109,7 @@ def check_batch_size(batch_size: Any) -> None:
 
 
 def batches(inputs: Sequence[Batch], batch_size: int, model: Any) -> Iterator[Batch]:
-    """All examples, so many at a time, on the device of the model."""
+    """All examples, in batches, on the device of the model."""
     parameter = next(model.parameters(), None)
     device = "cpu" if parameter is None else parameter.device
     for batch in inputs:

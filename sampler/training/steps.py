@@ -187,7 +187,7 @@ PARAMETER, BEST, OPTIMISER = "parameter", "best", "optimiser"
 
 
 def training_content(state: TrainingState, total: int) -> tuple[dict, dict[str, np.ndarray]]:
-    """Header and arrays of the checkpoint of a state, of so many steps in all."""
+    """Header and arrays of the checkpoint of a state, with the number of all steps."""
     header = {
         "phase": "training",
         "done": state.step,

@@ -50,7 +50,7 @@ class Transformer:
 
     @classmethod
     def of(cls, recipe: TrainingRecipe, channels: int, outputs: int | None = None) -> "Transformer":
-        """The network of a recipe on inputs with so many channels."""
+        """The network of a recipe on inputs with a number of channels."""
         settings = recipe.training
         sizes = settings.heads, settings.layer_widths, settings.key_size, channels, outputs
         return cls(*sizes, settings.hypernetworks, settings.variants, settings.values)
@@ -251,7 +251,7 @@ def frozen_attention(
 ) -> tuple[Float[np.ndarray, "example _head key query"], ...]:
     """Ω of every layer, float64, from inputs x_0 and W_Q, W_K of heads with these variants.
 
-    Heads of W_Q and W_K beyond those are extra ones: each attends as it would in the place of a
+    Heads of W_Q and W_K beyond those are extra ones: each attends as it would instead of a
     trained head, in turn, and no trained head sees it.
     """
     exact = {name: values.astype(np.float64) for name, values in parameters.items()}

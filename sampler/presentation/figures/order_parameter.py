@@ -18,7 +18,7 @@ from sampler.settings.point_labels import short_label
 
 TITLE = "Order parameter $U_1$"
 MOST_NUMBERED, MOST_TICKED = 6, 24  # paths; of more, numbers no longer fit their cells
-SHOWN_WIDTHS = (100, 1000)  # that a sweep shows beside its smallest width
+SHOWN_WIDTHS = (100, 1000)  # that a sweep shows with its smallest width
 NARROWEST_NUMBERED, LARGEST_CELL = 0.5, 0.8  # inches of a cell: with a number and its error; most
 
 
@@ -114,7 +114,7 @@ def draw_trained_order_parameter(run: RunResults) -> Figure | None:
 
 
 def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
-    """Draw U_1 of all theories beside the samples, a row for each of several points of a sweep.
+    """Draw U_1 of all theories and of the samples, a row for each of several points of a sweep.
 
     Every row has a colour scale of its own: U_1 grows as the width shrinks.
     """

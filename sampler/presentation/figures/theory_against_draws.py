@@ -17,7 +17,7 @@ PANELS = {
     "predictor_mean": "mean $m(x)$",
     "predictor_variance": "variance $v(x)$",
 }
-MOST_POINTS = 400  # of a panel; of more every so many are drawn
+MOST_POINTS = 400  # of a panel; of more every k-th is drawn
 SHOWN = 0.99  # share of the residuals that a panel is wide enough for
 
 

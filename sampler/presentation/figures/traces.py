@@ -13,7 +13,7 @@ from sampler.presentation import style
 
 INDEPENDENT, BAND = "95 % of independent draws", "#DDDDDD"
 RANK_BINS = 20
-MOST_POINTS = 400  # of a chain; of more every so many are drawn
+MOST_POINTS = 400  # of a chain; of more every k-th is drawn
 MOST_LINES, MOST_LABELS = 64, 16  # chains that have a line, and a label
 
 
@@ -35,7 +35,7 @@ def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
 
 
 def draw_chains(run: RunResults) -> Figure | None:
-    """Draw the slowest numbers draw by draw, and beside them their ranks, chain by chain."""
+    """Draw the slowest numbers draw by draw, and their ranks, chain by chain."""
     series = slowest_series(run)
     if not series:
         return None
