@@ -51,6 +51,12 @@ def told_diagonal(compared, predictors: Sequence[str]) -> list[dict]:
     return found
 
 
+def of_kind(rows: Mapping[str, dict], kind: str, mark: str = "/") -> dict[str, dict]:
+    """Rows whose names begin with a kind and a mark, by what follows."""
+    start = f"{kind}{mark}"
+    return {name.removeprefix(start): row for name, row in rows.items() if name.startswith(start)}
+
+
 def rounded(content: object) -> object:
     """Numbers to seven digits; None for what is not finite."""
     if isinstance(content, Mapping):

@@ -115,8 +115,3 @@ def known_digits(error: float) -> int:
         return 0
     power = math.floor(math.log10(error))
     return max(0, (error < 2.0 * 10.0**power) - power)
-
-
-def signed(text: str) -> str:
-    """A difference with its sign."""
-    return text if text.startswith(("−", "0 ")) else f"+{text}"

@@ -233,12 +233,6 @@ def fit_power_law(widths: np.ndarray, difference: np.ndarray, mcse: np.ndarray) 
 # --- of all widths
 
 
-def of_kind(rows: dict[str, dict], kind: str) -> dict[str, dict]:
-    """Rows of a kind, by width."""
-    start = f"{kind}/"
-    return {name.removeprefix(start): row for name, row in rows.items() if name.startswith(start)}
-
-
 def summary(found: dict[str, dict]) -> dict[str, dict]:
     """Differences by width of both orders, and the exponent of their power law."""
     orders = {}

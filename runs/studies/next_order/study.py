@@ -20,10 +20,10 @@ from runs.studies.next_order.mathematics import (
     by_chains,
     by_weighted_draws,
     fit_power_law,
-    of_kind,
     summary,
     two_paths,
 )
+from runs.studies.numbers import of_kind
 from runs.studies.study import Study
 from runs.studies.tables import Table, table
 from sampler.presentation import style

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from runs.studies.numbers import of_kind
 from runs.studies.rank_collapse.mathematics import (
     DEPTHS,
     KINDS,
@@ -77,7 +78,7 @@ def points(small: bool, folder: Path) -> dict[str, tuple]:
 def curves(rows: dict[str, dict]) -> dict[tuple[str, str], np.ndarray]:
     """μ/μ₀ [seed, depth] by mask and kind of layer."""
     return {
-        point: np.array([row["shares"] for of, row in rows.items() if of.startswith(f"{name} | ")])
+        point: np.array([row["shares"] for row in of_kind(rows, name, " | ").values()])
         for name, point in POINTS.items()
     }
 

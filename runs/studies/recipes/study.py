@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from runs.studies.next_order.mathematics import fit_power_law
-from runs.studies.numbers import estimate
+from runs.studies.numbers import estimate, of_kind
 from runs.studies.recipes.mathematics import MEASURES, of_sweep, of_variants, small_sweep
 from runs.studies.study import RUNS, Study
 from runs.studies.tables import Table, cell, table
@@ -46,28 +46,22 @@ def numbers(rows: dict[str, dict]) -> dict[str, dict]:
     return {f"{name} {at}": point for name, row in rows.items() for at, point in row.items()}
 
 
-def sweep_of(numbers: dict, name: str) -> dict[str, dict]:
-    """Points of a sweep, by what is swept."""
-    found = {tuple(key.split(" ", 1)): point for key, point in numbers.items()}
-    return {at: point for (of, at), point in found.items() if of == name}
-
-
 def tables(numbers: dict) -> dict[str, Table]:
     """Accuracy against width, U₁ against width, what temperatures give, and variants."""
     both = {"theory": ("accuracy/leading", 3), "exact posterior": ("accuracy/sampled", 4)}
-    found = {name: table("N", sweep_of(numbers, name), both) for name in SWEEPS[:3]}
-    published = sweep_of(numbers, "markov_published")
+    found = {name: table("N", of_kind(numbers, name, " "), both) for name in SWEEPS[:3]}
+    published = of_kind(numbers, "markov_published", " ")
     rows = {N: row | {"published": PUBLISHED[N]} for N, row in published.items()}
     found["markov_published"] = table("N", rows, {"published code": ("published", 3)} | both)
-    weights = sweep_of(numbers, "finite_size_weights")
+    weights = of_kind(numbers, "finite_size_weights", " ")
     rows = {
         N: row | {"weights": weights.get(N, {}).get("U₁", {}).get("sampled")}
-        for N, row in sweep_of(numbers, "finite_size").items()
+        for N, row in of_kind(numbers, "finite_size", " ").items()
     }
     of_orders = {"theory": ("U₁/leading", 4), "next order": ("U₁/next", 4)}
     exact = {"exact posterior": ("U₁/sampled", 4), "all weights": ("weights", 3)}
     found["finite_size"] = table("N", rows, of_orders | exact)
-    temperatures = sweep_of(numbers, "temperature")
+    temperatures = of_kind(numbers, "temperature", " ")
     pairs = {
         f"{words}, {who}": (f"{key}/{order}", 3)
         for words, key in (
@@ -86,7 +80,7 @@ def tables(numbers: dict) -> dict[str, Table]:
     }
     found["evidence"] = table("temperature", temperatures, evidences)
     exponents = {
-        words: exponent(sweep_of(numbers, name))
+        words: exponent(of_kind(numbers, name, " "))
         for name, words in (("markov_four_paths", "four paths"), ("finite_size", "two paths"))
     }
     columns = {"power of N": ("slope", 2), "widths from 30 on": ("widths", 0)}
@@ -94,7 +88,7 @@ def tables(numbers: dict) -> dict[str, Table]:
     for name in VARIANTS:
         lines = [
             [form, *(cell(one) if one["error"] else cell(one["value"]) for one in row.values())]
-            for form, row in sweep_of(numbers, name).items()
+            for form, row in of_kind(numbers, name, " ").items()
         ]
         found[name] = [["variant", *MEASURES], *lines]
     return found
@@ -111,7 +105,7 @@ def exponent(rows: dict[str, dict]) -> dict:
 
 def draw(numbers: dict) -> Figure:
     """Draw what both orders of the theory leave of U₁ of the good path, against the width."""
-    rows = sweep_of(numbers, "finite_size")
+    rows = of_kind(numbers, "finite_size", " ")
     figure = style.new_figure(style.WIDTH, 3.6, "Exact posterior − theory, $U_1$ of the good path")
     axes = figure.subplots()
     for order, label, colour in (

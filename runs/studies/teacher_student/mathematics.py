@@ -19,19 +19,10 @@ from theory import (
     Architecture,
     LearningProblem,
     compress,
-    log_evidence_at_leading_order,
     solve_saddle_point,
 )
 
 EXAMPLES = 100  # test examples whose attention is compared
-
-
-@dataclass(frozen=True)
-class LeadingOrder:
-    """ln p(y | W) = −½ (A* − A_0) − (P O/2) ln 2π and U_1 at the saddle point of one W."""
-
-    log_evidence: float
-    order_parameter: Float[np.ndarray, "row row"]
 
 
 def leading_order(
@@ -39,15 +30,12 @@ def leading_order(
     labels: Float[np.ndarray, "example output"],
     architecture: Architecture,
     temperature: float,
-) -> LeadingOrder:
-    """Solve at attended inputs that were made with W, in float64; NaN where nothing converged."""
+) -> Float[np.ndarray, "row row"]:
+    """U_1 at attended inputs that were made with W, in float64; NaN where nothing converged."""
     problem = LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), temperature)
     saddle = solve_saddle_point(compress(problem))
-    if not saddle.converged:
-        size = architecture.order_parameter_sizes[0]
-        return LeadingOrder(np.nan, np.full((size, size), np.nan))
     overlap = np.asarray(saddle.order_parameters.matrices[0])
-    return LeadingOrder(log_evidence_at_leading_order(problem, saddle.action), overlap)
+    return overlap if saddle.converged else np.full_like(overlap, np.nan)
 
 
 @dataclass(frozen=True)
@@ -157,6 +145,5 @@ def trace_at_leading_order(found: SampledHeads, width: int, temperature: float) 
         top = attention_to(data, logits, inputs).mean(axis=-1)
         attended = np.einsum("ehs,esi->ehi", top, inputs)
         with jax_settings():
-            given = leading_order(attended, labels, arch, temperature)
-        traces.append(np.trace(given.order_parameter))
+            traces.append(np.trace(leading_order(attended, labels, arch, temperature)))
     return np.reshape(traces, few.shape[:2])

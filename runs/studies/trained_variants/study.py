@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from runs.studies.numbers import mean_over
+from runs.studies.numbers import mean_over, of_kind
 from runs.studies.study import RUNS, Study
 from runs.studies.tables import Table, cell
 from runs.studies.trained_variants.drawing import draw
@@ -70,14 +70,14 @@ def points(small: bool, folder: Path) -> dict[str, tuple]:
     return found
 
 
-def trainings_of(rows: dict[str, dict], name: str, form: str) -> list[dict]:
-    """Trainings of a form, by seed."""
-    return [row for key, row in rows.items() if key.startswith(f"{name}/{form}/")]
+def trainings_of(rows: dict[str, dict], name: str) -> dict[str, list[dict]]:
+    """Trainings of every form, by seed."""
+    return {form: list(of_kind(rows, f"{name}/{form}").values()) for form in FORMS}
 
 
 def of_problem(rows: dict[str, dict], name: str) -> dict:
     """Means over seeds, and paired differences to softmax, over seeds and over unseen series."""
-    trainings = {form: trainings_of(rows, name, form) for form in FORMS}
+    trainings = trainings_of(rows, name)
     numbers: dict = {"minus softmax": {}, "over unseen": {}}
     for label, (key, place) in MEASURES.items():
         values = {
@@ -94,7 +94,7 @@ def of_problem(rows: dict[str, dict], name: str) -> dict:
     numbers["over unseen"] = {
         form: mean_over(of - plain, "unseen examples") for form, of in right.items()
     }
-    means = [row["accuracy"] for row in trainings_of(rows, name, "means")]
+    means = [row["accuracy"] for row in of_kind(rows, f"{name}/means").values()]
     return numbers | {"accuracy of means": mean_over(means, "seeds")}
 
 
@@ -122,7 +122,7 @@ def figures(rows: dict[str, dict], numbers: dict) -> dict[str, Figure]:
     """A figure of each problem."""
     return {
         PROBLEMS[name][1]: draw(
-            {form: trainings_of(rows, name, form) for form in FORMS},
+            trainings_of(rows, name),
             f"{name.removesuffix('_eq')}, trained to the same squared error",
         )
         for name in problems_of(rows)

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
-from runs.studies.numbers import mean_over
+from runs.studies.numbers import mean_over, of_kind
 from runs.studies.study import RUNS, Study
 from runs.studies.tables import Table, table
 from sampler.presentation import style
@@ -78,17 +78,17 @@ def summary(rows: list[dict], choice: str) -> dict:
     }
 
 
-def draw(found: dict[str, list[dict]]) -> Figure:
+def draw(rows: dict[str, dict]) -> Figure:
     """Draw what every data seed gains, by recipe and choice of the temperature."""
     figure = style.new_figure(6.0, 3.0)
     axes = figure.subplots()
     for place, (choice, (label, marker, colour)) in enumerate(LABELS.items()):
-        for row, rows in enumerate(found.values()):
-            gain = gains(rows, choice)
+        for row, recipe in enumerate(SEEDS):
+            gain = gains(list(of_kind(rows, recipe).values()), choice)
             height = np.full(len(gain), row + 0.2 * (1 - place))
             marks = {"color": colour, "alpha": 0.6, "label": label if row == 0 else None}
             axes.plot(gain, height, marker, **marks)
-    axes.set_yticks(range(len(found)), [name.replace("_", " ") for name in found])
+    axes.set_yticks(range(len(SEEDS)), [name.replace("_", " ") for name in SEEDS])
     axes.set_xlabel("accuracy gained over infinite width, a mark a data seed (points)")
     axes.axvline(0.0, color="black", linewidth=0.5)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 1.38), ncols=1)
@@ -104,19 +104,11 @@ def points(small: bool, folder: Path) -> dict[str, tuple]:
     }
 
 
-def by_recipe(rows: dict[str, dict]) -> dict[str, list[dict]]:
-    """Rows of all data seeds of a recipe."""
-    return {
-        recipe: [row for name, row in rows.items() if name.startswith(f"{recipe}/")]
-        for recipe in SEEDS
-    }
-
-
 def numbers(rows: dict[str, dict]) -> dict:
     """What every recipe gains, by choice of the temperature."""
     return {
-        recipe: {choice: summary(those, choice) for choice in LABELS}
-        for recipe, those in by_recipe(rows).items()
+        recipe: {choice: summary(list(of_kind(rows, recipe).values()), choice) for choice in LABELS}
+        for recipe in SEEDS
     }
 
 
@@ -140,9 +132,7 @@ def tables(numbers: dict) -> dict[str, Table]:
     return {"gains": table("recipe | temperature", rows, COLUMNS)}
 
 
-STUDY = Study(
-    __file__, points, numbers, tables, lambda rows, numbers: {"figure": draw(by_recipe(rows))}
-)
+STUDY = Study(__file__, points, numbers, tables, lambda rows, numbers: {"figure": draw(rows)})
 
 if __name__ == "__main__":
     STUDY.run()
