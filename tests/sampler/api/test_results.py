@@ -1,6 +1,9 @@
 """The package from Python: the same numbers, the same refusals as the command line."""
 
 import json
+import re
+import subprocess
+import sys
 import warnings
 
 import arviz_base
@@ -11,7 +14,8 @@ import xarray as xr
 import sampler
 from sampler.api.recipes import KNOWN, MOST_KNOWN, data_of
 from sampler.errors import ExitCode, InputError
-from tests.commands import FEW_DRAWS, SMALLEST, in_process, settings
+from tests import ROOT
+from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
 
 # SMALLEST and FEW_DRAWS, in Python.
 RECIPE = sampler.Recipe(
@@ -154,6 +158,24 @@ def test_draws_and_theories_that_fail_are_warned_of():
     theory, found = warned(lambda: sampler.solve(RECIPE.changed({"theory.max_steps": 1})))
     assert not theory.attrs["converged"]
     assert len(found) == 1
+
+
+UNSOLVED = """
+import sampler
+task = sampler.MarkovChain(examples_train=6, examples_test=10, tokens=4, features=6)
+recipe = sampler.Recipe(task=task, network={"widths": 3}, theory={"max_steps": 1})
+sampler.solve(recipe)
+"""
+
+
+@pytest.mark.heavy
+def test_what_calls_is_the_line_that_is_warned_of():
+    """In a process of its own, where no annotation is checked in between."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNSOLVED], cwd=ROOT, env=environment(None), check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert re.findall(r"^(.*): ReliabilityWarning", done.stderr, re.MULTILINE) == ["<string>:5"]
 
 
 @pytest.mark.heavy
