@@ -44,13 +44,6 @@ def test_what_cannot_be_factorised_is_refused(extreme, algorithm):
     assert caught.value.value == extreme["temperature"]
 
 
-def test_estimators_refuse_it_too(rng):
-    inputs = rng.standard_normal((20, 4, 3))
-    estimator = sampler.AttentionClassifier(method="theory", widths=5, temperature=1e-20)
-    with pytest.raises(InputError, match="rounding decides"):
-        estimator.fit(inputs, np.sign(inputs[:, 0, 0]))
-
-
 @pytest.mark.heavy
 def test_at_the_lowest_temperature_results_are_compared():
     """No variance is negative and no probability is NaN."""

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import warnings
 
-import arviz_base
 import numpy as np
 import pytest
 import xarray as xr
@@ -71,22 +70,6 @@ def test_numbers_are_those_of_the_command_line(results, tmp_path, undrawn):
     # times are of this process, not of the other one
     assert expected.pop("cost").keys() == received.pop("cost").keys()
     assert received == expected
-
-
-@pytest.mark.heavy
-def test_results_are_stored_and_read_back(results, tmp_path):
-    theory, draws, _ = results
-    theory.to_netcdf(tmp_path / "theory.nc", engine="h5netcdf")
-    draws.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
-    xr.testing.assert_identical(
-        xr.load_dataset(tmp_path / "theory.nc", engine="h5netcdf").drop_attrs(),
-        theory.drop_attrs(),
-    )
-    with xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as tree:
-        stored = tree.load()
-    again = sampler.compare(theory, stored)
-    assert again.table().equals(results[2].table())
-    assert "order_parameter" in arviz_base.convert_to_datatree(stored)["posterior"]
 
 
 def test_a_comparison_has_every_number_with_its_error(results):

@@ -69,20 +69,6 @@ def test_runs_and_sweeps_warn_of_diagnostics_and_convergence(done, tmp_path, und
     assert len(caught) == 3
 
 
-def test_results_stay_where_they_are_when_the_working_directory_changes(
-    done, tmp_path, monkeypatch, undrawn
-):
-    monkeypatch.chdir(done.directory.parent)
-    name = done.directory.name
-    opened = sampler.open_results(name), sampler.run(RECIPE, out=name, progress=False)
-    monkeypatch.chdir(tmp_path)
-    for run in opened:
-        assert run == done
-        assert run.trusted is False
-        assert run.comparison.table().equals(done.comparison.table())
-        assert run.draws["posterior"].equals(done.draws["posterior"])
-
-
 def test_figures_are_left_out_on_request_and_drawn_by_the_report(done, tmp_path, capsys, undrawn):
     """In a thread, where Python lets nobody handle signals; and nothing is printed."""
     call = partial(sampler.run, RECIPE, out=tmp_path / "tiny", figures=False, progress=False)
