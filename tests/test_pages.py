@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import xarray
 
 import sampler
-from tests import ROOT
+from tests import FIXTURES, ROOT
 from tests.problems import all_but
 
 PAGES = [
@@ -86,6 +87,18 @@ def test_functions_and_tests_of_the_equations_are_there():
 def test_the_reference_has_every_public_name():
     text = (ROOT / "docs" / "reference" / "python.rst").read_text(encoding="utf-8")
     assert {*sampler.__all__} <= {*re.findall(r"\w+", text)}
+
+
+def test_files_have_the_variables_that_the_page_lists():
+    text = (ROOT / "docs" / "reference" / "files.md").read_text(encoding="utf-8")
+    stored = xarray.load_dataset(FIXTURES / "finished" / "theory.nc", engine="h5netcdf")
+    tree = xarray.load_datatree(FIXTURES / "finished" / "comparison.nc", engine="h5netcdf")
+    for title, variables in (("Predictions", stored), ("Comparison", tree["summary"])):
+        section = re.search(rf"^## {title}.*?^## ", text, re.DOTALL | re.MULTILINE)[0]
+        rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        names = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+        assert len(names) > 10
+        assert names <= {*variables.data_vars}
 
 
 # Pages whose libraries every installation has, those that take minutes last.
