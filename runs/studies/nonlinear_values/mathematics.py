@@ -29,11 +29,17 @@ import sampler
 from sampler.analysis.difference import UNDECIDED, difference_of
 from sampler.analysis.estimates import OF_CHAINS
 from sampler.network import path_weights
-from sampler.runtime import jax_settings
 from sampler.token_problem import TokenProblem
-from theory.action_functional import ActionByProducts
-from theory.architecture import Architecture, Values
-from theory.energy import energy_of_kernel
+from theory import (
+    ActionByProducts,
+    Architecture,
+    Features,
+    OrderParameters,
+    SaddlePoint,
+    StoredKernels,
+    energy_of_kernel,
+)
+from theory.architecture import Values
 from theory.nonlinear_kernels import (
     ERF,
     GELU,
@@ -45,9 +51,8 @@ from theory.nonlinear_kernels import (
     of_pairs,
     unit_variances,
 )
-from theory.overlaps import OrderParameters
-from theory.path_kernels import Features, PathKernels, StoredKernels, path_pairs
-from theory.saddle_point import SaddlePoint, minimise_action
+from theory.path_kernels import PathKernels, path_pairs
+from theory.saddle_point import minimise_action
 
 # Up to this many coordinates the Hessian is formed, from products; above, these alone are used.
 DENSE_COORDINATES = 100
@@ -302,8 +307,7 @@ def heads_beside(recipe, draws) -> tuple[dict[str, dict], float | None]:
 
     draws  with weights of some of them, for U_1
     """
-    with jax_settings():
-        found = by_heads(sampler.make_problem(recipe))
+    found = by_heads(sampler.make_problem(recipe))
     if found is None:
         return {}, None
     apart = None

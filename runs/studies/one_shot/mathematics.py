@@ -18,14 +18,7 @@ from sampler.data.episodes import draw_episodes
 from sampler.data.one_shot import tested_drawings
 from sampler.streams import Stream, stream
 from sampler.transformer.trained_transformer import read_model
-from theory import (
-    AttentionPaths,
-    OrderParameters,
-    Predictor,
-    head_scores,
-    predict,
-    solve_saddle_point,
-)
+from theory import OrderParameters, Predictor, predict, solve_saddle_point
 
 OMNIGLOT = RUNS / "omniglot"
 HEADS = {"A": (4, 4), "F": (3, 3, 3)}  # and of those that follow in the alphabet
@@ -162,10 +155,8 @@ def other_sets(name: str, factor: np.ndarray, examples: int) -> dict[str, dict]:
 
 def untrained_heads(name: str, examples: int) -> dict[str, float]:
     """Scores of a head in each layer that was never trained, and the least of the others."""
-    problem = sampler.make_problem(recipe_of(name, examples, random_heads=1))
-    overlap = np.asarray(solve_saddle_point(problem.learning).order_parameters.matrices[0])
-    paths = AttentionPaths(problem.learning.architecture.heads)
-    scores = np.asarray(head_scores(overlap, paths))
+    recipe = recipe_of(name, examples, random_heads=1).changed({"theory.next_order": False})
+    scores = sampler.solve(recipe)["head_score"].sel(predictor="leading").values
     found = {f"layer {layer}": of_layer[-1] for layer, of_layer in enumerate(scores, start=1)}
     return found | {"least of the others": np.min(scores[:, :-1])}
 

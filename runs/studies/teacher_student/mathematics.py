@@ -14,7 +14,6 @@ from scipy.special import softmax
 from sampler.attention.logits import queries_and_keys
 from sampler.attention.similarity import attention_distances, attention_overlaps, matched
 from sampler.mcmc.tempered import log_mean, repetition_weights
-from sampler.runtime import jax_settings
 from theory import (
     Architecture,
     LearningProblem,
@@ -144,6 +143,5 @@ def trace_at_leading_order(found: SampledHeads, width: int, temperature: float) 
     for logits in few.reshape(-1, *few.shape[2:]):
         top = attention_to(data, logits, inputs).mean(axis=-1)
         attended = np.einsum("ehs,esi->ehi", top, inputs)
-        with jax_settings():
-            traces.append(np.trace(leading_order(attended, labels, arch, temperature)))
+        traces.append(np.trace(leading_order(attended, labels, arch, temperature)))
     return np.reshape(traces, few.shape[:2])
