@@ -9,7 +9,7 @@ from scipy.special import rel_entr
 
 from runs.studies.attention_regression.mathematics import (
     complementarity_problem,
-    most_similarity_and_entropy,
+    normalisers,
     similarity_and_entropy,
     support_vector_attention,
     taylor_features,
@@ -21,7 +21,6 @@ from runs.studies.attention_regression.mathematics import (
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from tests.theory.test_attention_regression import assert_no_duality_gap
 from theory import attention_kernel, attention_matrix
-from theory.attention_regression import normalisers
 
 TUBE, TOKENS, CHANNELS = 0.3, 7, 3
 
@@ -29,6 +28,13 @@ TUBE, TOKENS, CHANNELS = 0.3, 7, 3
 @pytest.fixture
 def queries_and_keys(rng):
     return rng.standard_normal((2, TOKENS, CHANNELS))
+
+
+def test_normalisers_are_sums_of_similarities(rng):
+    keys = 2.0 * rng.standard_normal((TOKENS, CHANNELS))
+    for key, received in zip(keys, normalisers(keys), strict=True):
+        expected = sum(math.exp(key @ other / math.sqrt(CHANNELS)) for other in keys)
+        assert received == pytest.approx(expected, rel=1e-13)
 
 
 def test_values_inside_the_tube_are_zero(rng):
@@ -87,14 +93,6 @@ def test_violation_sees_every_condition():
     # At the bound the error must not be smaller than the tube.
     received = violation(kernel, np.array([0.0, 0.0, 2.0, 0.0]), 0.2, 2.0, right * (right == 2))
     assert_equal_to_rounding(received, 0.2, operations=4)
-
-
-def test_refused_and_unsolvable():
-    keys, labels = np.array([[0.0], [1.0]]), np.ones((2, 1))
-    with pytest.raises(ValueError, match=r"tube = -0\.1: must be 0 or more"):
-        support_vector_attention(keys, labels, -0.1, 1.0)
-    with pytest.raises(ValueError, match=r"bound = 0\.0: must be positive"):
-        support_vector_attention(keys, labels, 0.1, 0.0)
 
 
 def test_every_other_basis_fails(rng):
@@ -215,9 +213,7 @@ def test_softmax_attains_the_log_of_the_sum_and_nothing_else_does(queries_and_ke
     """Any other point of the simplex stays below by its relative entropy to softmax."""
     logits = logits_of(*queries_and_keys)
     softmax = attention_matrix(*queries_and_keys)
-    most = most_similarity_and_entropy(logits)
-    expected = [math.log(sum(math.exp(value) for value in row)) for row in logits]
-    assert_equal_to_rounding(most, expected, operations=100, scale=10.0)
+    most = np.array([math.log(sum(math.exp(value) for value in row)) for row in logits])
     assert_equal_to_rounding(
         similarity_and_entropy(softmax, logits), most, operations=100, scale=10.0
     )

@@ -69,7 +69,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import entr, logsumexp
+from scipy.special import entr
 
 from theory import HeadPoints, attention_kernel, attention_matrix, regression_of_attention
 
@@ -131,13 +131,9 @@ def support_vector_attention(
 ) -> SupportVectorAttention:
     """The attention that regresses labels at the keys with a tube ε and a bound C on |β|.
 
-    Raises ValueError for keys too large for float64, a negative tube or a bound that is not
-    positive, and RuntimeError where the optimality conditions are not met to rounding.
+    Raises ValueError for keys too large for float64, and RuntimeError where the optimality
+    conditions are not met to rounding.
     """
-    if not (np.isfinite(tube) and tube >= 0):
-        raise ValueError(f"tube = {tube!r}: must be 0 or more and finite")
-    if not 0 < bound < np.inf:
-        raise ValueError(f"bound = {bound!r}: must be positive and finite")
     kernel = attention_kernel(keys, keys)
     channels, residuals = zip(
         *(_solve(kernel, column, tube, bound) for column in labels.T), strict=True
@@ -218,11 +214,7 @@ def rounding_of_fit(
 def taylor_features(
     points: Float[np.ndarray, "point channel"], order: int
 ) -> Float[np.ndarray, "point feature"]:
-    """Features φ_n(x) with φ_n(q)·φ_n(k) = Σ_{m≤n} (q·k/√D)^m/m!, lowest degrees first.
-
-    Raises ValueError for a negative order.
-    """
-    refuse_negative(order)
+    """Features φ_n(x) with φ_n(q)·φ_n(k) = Σ_{m≤n} (q·k/√D)^m/m!, lowest degrees first."""
     channels = points.shape[1]
     features = []
     for degree in range(order + 1):
@@ -249,9 +241,8 @@ def truncation_bound(
 ) -> Float[np.ndarray, " query"]:
     """Bound 2ρ/(1 − ρ), per query, on the distance Σ_j |Ã_ij − A_ij| of its weights from softmax.
 
-    Infinite where ρ ≥ 1. Raises ValueError for a negative order.
+    Infinite where ρ ≥ 1.
     """
-    refuse_negative(order)
     logits = queries @ keys.T / math.sqrt(keys.shape[1])
     remainder = np.abs(logits) ** (order + 1) / math.factorial(order + 1)
     lost = np.sum(remainder * np.exp(np.maximum(logits, 0.0)), axis=1)
@@ -259,24 +250,14 @@ def truncation_bound(
     return np.divide(2.0 * share, 1.0 - share, out=np.full(len(share), np.inf), where=share < 1.0)
 
 
-def refuse_negative(order: int) -> None:
-    """Raise ValueError for an order below 0."""
-    if order < 0:
-        raise ValueError(f"order = {order}: must be 0 or more; 0 is uniform attention")
-
-
 def similarity_and_entropy(
     weights: Float[np.ndarray, "query key"], logits: Float[np.ndarray, "query key"]
 ) -> Float[np.ndarray, " query"]:
-    """Similarity and entropy Σ_j p_j l_j − Σ_j p_j ln p_j of every row p of weights."""
+    """Similarity and entropy Σ_j p_j l_j − Σ_j p_j ln p_j of every row p of weights.
+
+    Its maximum over the simplex is ln Σ_j exp l_j.
+    """
     return np.sum(weights * logits + entr(weights), axis=1)
-
-
-def most_similarity_and_entropy(
-    logits: Float[np.ndarray, "query key"],
-) -> Float[np.ndarray, " query"]:
-    """The maximum ln Σ_j exp l_j of `similarity_and_entropy` over the simplex."""
-    return logsumexp(logits, axis=1)
 
 
 @dataclass(frozen=True)
