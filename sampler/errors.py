@@ -67,7 +67,7 @@ def input_error_in(problem: Any) -> InputError | None:
 
 
 class DataWarning(UserWarning):
-    """Data that can be used, and look as if they meant something else."""
+    """Suspicious data, which are used."""
 
 
 class ReliabilityWarning(UserWarning):

@@ -228,7 +228,7 @@ class RemovableHeads:
 
     @property
     def loss(self) -> tuple[float, float]:
-        """The loss gained without them on test examples, which chose nothing, and its error."""
+        """The loss gained without them on held-out test examples, and its error."""
         from sampler.heads.cost_tables import cost_at
 
         return cost_at(self.result, "test_loss")

@@ -195,7 +195,7 @@ def removable_text(found: xr.Dataset) -> str:
         layers_text(heads),
         f"chosen on {known['examples_validation']} validation examples, where they cost {chosen}; "
         f"other examples would choose {known['low']} to {known['high']} heads (95 %)",
-        f"lost without them on {known['examples']} test examples, which chose nothing: "
+        f"lost without them on {known['examples']} held-out test examples: "
         f"{', '.join(costs)} (the whole model: {whole_values(found)})",
     ]
     return "\n".join(map(wrapped, [*lines, *doubt_of_model(found)]))

@@ -8,7 +8,7 @@ check         the text of a plan, and check_training of a training
 run           runs begun, resumed and extended
 stages        the stages of a run: theory, draws, comparison, page
 draw          draws from the posterior
-folding       rows that represent training examples too many to be held
+folding       rows that represent training examples that exceed the memory
 keeper        draws in their checkpoints
 stored        comparison and diagnostics of stored results
 pages         figures and the page of stored results

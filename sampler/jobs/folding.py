@@ -1,4 +1,4 @@
-"""Rows that represent training examples too many to be held, by a pass that can be interrupted.
+"""Rows that represent training examples beyond the memory, by a resumable pass.
 
 Points of a sweep with the same data share the rows: the first to have them leaves them there.
 """
