@@ -28,7 +28,6 @@ from theory import (
     predict,
     solve_saddle_point,
 )
-from theory.path_kernels import on_host
 
 
 def refitted(problem, overlap):
@@ -119,28 +118,6 @@ def test_digits_are_kept_where_the_temperature_is_tiny(temperature, compressed, 
     # K + 𝒯 of all examples loses as many digits as it has of condition.
     digits = 1e-12 if compressed else max(1e-15 / temperature, 1e-12)
     np.testing.assert_allclose(received, expected, rtol=digits)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("compressed", [False, True])
-def test_slopes_in_the_order_parameter_are_those_of_jax(compressed, rng):
-    arch = ARCHITECTURES["one layer, two outputs"]
-    problem = random_problem(arch, rng, examples=arch.path_count * arch.channels + 7)
-    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(arch, rng)[0]))
-    learning = compress(problem) if compressed else problem
-    examples = None
-    if compressed:
-        examples = Combinations.of(learning, problem.attended, problem.labels)
-
-    def densities(factor):
-        return left_out_log_density(learning, factor, examples)
-
-    arguments = on_host((learning.energy, learning.features, factor, examples))
-    values, slopes = module._with_slope(*arguments)
-    np.testing.assert_allclose(values, densities(factor), rtol=1e-9)
-    # ∂/∂F = 2 (∂/∂U) F
-    expected = jax.jacfwd(densities)(factor)
-    np.testing.assert_allclose(2.0 * slopes @ factor[None], expected, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.heavy

@@ -350,20 +350,6 @@ def test_shares_between_repetitions_are_those_of_their_means(rng):
     assert (np.array(tails)[:, 1] > np.array(tails)[:, 0]).all()
 
 
-def test_r_hat_of_whole_repetitions_is_that_of_arviz(rng):
-    draws = rng.standard_normal((5, 100, 3)) + 0.2 * rng.standard_normal((5, 1, 3))
-    received = convergence.repetition_diagnostics(draws)[0]
-    scores = convergence._normal_scores(draws)
-    folded = convergence._normal_scores(np.abs(draws - np.median(draws, axis=(0, 1))))
-    expected = [
-        max(
-            array_stats.rhat(one[..., place], method="identity", **AXES) for one in (scores, folded)
-        )
-        for place in range(3)
-    ]
-    np.testing.assert_allclose(received, expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", sorted(OF_ARVIZ))
 @pytest.mark.parametrize("scale", [2.0**-80, 2.0**80])
 def test_nothing_depends_on_the_unit(name, scale, rng):

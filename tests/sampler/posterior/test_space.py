@@ -16,7 +16,7 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
 from sampler.posterior.order_parameters import StandardisedLogChi
-from sampler.posterior.space import TEMPERATURE, Gaussian, Space
+from sampler.posterior.space import TEMPERATURE, Space
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, SPLIT_HMC, chain_settings, random_problem, space_of
 from theory.wishart_chain import draw_log_chi
@@ -105,22 +105,6 @@ def test_draws_of_the_prior_have_its_moments(space, by_numpy, rng):
     squares = np.asarray(standard) ** 2
     error = squares.std(axis=0) / 4000**0.5
     assert np.all(np.abs(squares.mean(axis=0) - 1.0) < 4.5 * error)
-
-
-@pytest.mark.parametrize("dense", [False, True])
-def test_a_gaussian_maps_points_and_slopes(dense, rng):
-    centre, matrix = rng.standard_normal(3), rng.standard_normal((3, 3)) + 3 * np.eye(3)
-    scale = matrix if dense else np.diag(matrix)
-    gaussian = Gaussian(jnp.asarray(centre), jnp.asarray(scale))
-    full = matrix if dense else np.diag(scale)
-    z = rng.standard_normal(3)
-    x = centre + full @ z
-    np.testing.assert_allclose(gaussian.at(jnp.asarray(z)), x, rtol=1e-12)
-    np.testing.assert_allclose(gaussian.standardise(jnp.asarray(x)), z, rtol=1e-12)
-    np.testing.assert_allclose(gaussian.pull_back(jnp.asarray(x)), full.T @ x, rtol=1e-12)
-    covariance = full @ full.T
-    expected = covariance if dense else np.diag(covariance)
-    np.testing.assert_allclose(gaussian.covariance, expected, rtol=1e-12)
 
 
 # --- the prior of Bartlett coordinates

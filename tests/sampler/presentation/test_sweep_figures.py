@@ -16,11 +16,9 @@ from sampler.analysis.sweep_results import SweepResults
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.against_width import draw_finite_size
-from sampler.presentation.figures.order_parameter import draw_order_parameter_against_width
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from tests.commands import write_sweep
 from tests.held import held_sweep
-from tests.pages import stored_run
 
 
 def of_colour(ax, colour: str) -> list[np.ndarray]:
@@ -44,18 +42,6 @@ def test_accuracy_against_width_draws_the_stored_values(tmp_path):
     thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
     np.testing.assert_array_equal(thin, [50.0, 100.0])
     np.testing.assert_array_equal(thick, [62.5, 87.5])
-
-
-def test_order_parameters_are_drawn_of_the_points_that_have_one(tmp_path):
-    there = stored_run(tmp_path / "a")
-    rows = [{"point": p, "directory": p, "width": w} for p, w in (("a", 10), ("b", 30))]
-    write_sweep(tmp_path, rows)
-    figure = draw_order_parameter_against_width(SweepResults(tmp_path))
-    theory = xr.load_dataset(there / "theory.nc", engine="h5netcdf")["order_parameter"]
-    theory = theory.sel(predictor="leading").values
-    images = [ax.images[0].get_array() for ax in figure.axes if ax.get_title()]
-    assert len(images) == 2  # theory and draws of the first point
-    assert any(np.array_equal(image, theory) for image in images)
 
 
 ERROR, DEGREES = 1e-4, 39
@@ -165,10 +151,3 @@ def test_scores_against_the_temperature_have_the_best_of_each_marked():
     # Beside the temperature by less than a tenth of the axis.
     assert best[style.THEORY] == pytest.approx(0.1, rel=0.1)
     assert best[style.GAUSSIAN_PROCESS] == pytest.approx(1.0, rel=0.1)
-
-
-def test_a_sweep_over_more_than_temperatures_has_no_scores_against_them():
-    scores = {value: {"log_evidence": {"leading": -value}} for value in (0.1, 1.0)}
-    assert draw_against_temperature(swept(scores, **{"network.widths": (10,)})) is None
-    assert draw_against_temperature(swept({0.1: scores[0.1]})) is None
-    assert draw_against_temperature(swept({0.1: {}, 1.0: {}})) is None

@@ -10,7 +10,7 @@ from sampler.analysis.estimates import Estimate
 from sampler.analysis.text import Number, wrapped
 from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
-from sampler.presentation.views import MOST_ROWS, NOT_PREDICTED, elements_table, numbers_table
+from sampler.presentation.views import MOST_ROWS, elements_table
 from tests.held import comparison_of, held
 
 
@@ -30,15 +30,6 @@ def test_elements_of_failed_draws_have_no_differences():
     ).rows
     assert (leading.value, exact.value, exact.error) == (3.0, 4.0, 0.5)
     assert columns == 4
-
-
-def test_what_a_theory_of_ones_own_leaves_out_is_said():
-    """Empty would look as if it agreed."""
-    sampled = {"log_evidence": Estimate(-4.0, 0.1)}
-    comparison = comparison_of(sampled, {"leading": {"log_evidence": -5.0}, "mine": {}})
-    ((_, *cells),) = numbers_table(held(comparison=comparison)).rows
-    texts = [cell for cell in cells if isinstance(cell, str)]
-    assert texts == [NOT_PREDICTED]
 
 
 def test_the_terminal_counts_the_elements_that_it_leaves_out():
