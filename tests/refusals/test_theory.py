@@ -9,7 +9,12 @@ import pytest
 from sampler.posterior.importance_sampling import importance_draws
 from tests.problems import ARCHITECTURES, random_problem, scalar_problem, space_of
 from tests.theory.nonlinear import nonlinear_problem
-from theory import Architecture, TemperatureTooSmall, solve_saddle_point
+from theory import (
+    Architecture,
+    TemperatureTooSmall,
+    log_evidence_at_saddle,
+    solve_saddle_point,
+)
 from theory.attention_regression import normalisers
 from theory.nonlinear_kernels import kernels_at
 
@@ -50,6 +55,14 @@ def saddle_point(rng):
     return solve_saddle_point(random_problem(ARCHITECTURES["one layer"], rng).astype(jnp.float32))
 
 
+def evidence(name, **settings):
+    def make(rng):
+        problem = random_problem(ARCHITECTURES[name], rng)
+        return log_evidence_at_saddle(problem, solve_saddle_point(problem, **settings))
+
+    return make
+
+
 REFUSED = [
     (architecture(heads=()), ValueError, "at least one attention layer"),
     (architecture(heads=[2, 3]), ValueError, "heads"),
@@ -74,6 +87,8 @@ REFUSED = [
     (nonlinear, TemperatureTooSmall, "rounding decides"),
     (lambda _: normalisers(np.array([[30.0], [1.0]])), ValueError, r"= 900; must be at most 709"),
     (saddle_point, ValueError, "float32"),
+    (evidence("narrow"), ValueError, "width 1 = 4"),
+    (evidence("one layer", max_steps=1), ValueError, "max_steps"),
     (drawn(precision="float32"), ValueError, "float32"),
     (drawn(whitened=False), ValueError, "need the mode of the posterior"),
 ]

@@ -11,6 +11,7 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
+from sampler.errors import ExitCode
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.marginal_likelihood import (
     bridge,
@@ -27,6 +28,7 @@ from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
+from tests.commands import SMALLEST, in_process, settings
 from tests.problems import (
     NUTS,
     SPLIT_HMC,
@@ -95,6 +97,15 @@ def test_chains_that_never_move_are_not_trusted(rng):
     assert not found.trusted
     with pytest.raises(ValueError, match="at least 8"):
         bridge_evidence(space, stuck[:, :7], seed=1)
+
+
+def test_too_many_coordinates_for_a_hessian_are_refused_by_check(tmp_path, capsys, monkeypatch):
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(SMALLEST)
+    monkeypatch.setattr("sampler.settings.refusals.HESSIAN_COORDINATES", 3)
+    words = "check", recipe, *settings("sampler.evidence=true")
+    assert in_process(*words) == ExitCode.BAD_INPUT
+    assert "sampler.evidence = " in capsys.readouterr().err
 
 
 # --- a density that is no number in a part of space: it is counted, said, and fails
