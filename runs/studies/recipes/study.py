@@ -121,6 +121,7 @@ def draw(numbers: dict) -> Figure:
     axes.axhline(0.0, color=style.GREY, linewidth=0.8)
     axes.set(xscale="log", xlabel="width $N$")
     axes.set_yscale("symlog", linthresh=0.001)
+    axes.set_ylim(-0.002, 1.0)
     style.legend_below(figure, axes.get_legend_handles_labels())
     return figure
 
