@@ -70,7 +70,8 @@ def problems(found: list[dict]) -> Table:
     lines = [["problem", "N", "P", "depth", "paths", "outputs", "𝒯", "weights", "held against",
               "values", "z within 2", "largest z", "ln p(y)"]]  # fmt: skip
     for one in found:
-        sizes, seen, known = one["sizes"], one["agreement"], one["log_evidence"]
+        sizes, known = one["sizes"], one.get("log_evidence")
+        seen = one.get("agreement", {"second": "—"})
         error = f" ± {number(known['mcse'])}" if known and known["mcse"] else ""
         evidence = f"{cell(known['value'], 3)}{error}" if known else "—"
         temperature = number(sizes["temperature"])
@@ -80,7 +81,8 @@ def problems(found: list[dict]) -> Table:
             f"`{one['name']}`" + (" (open)" if one["open"] else ""), width_of(one),
             *(str(sizes[key]) for key in ("P", "depth", "paths", "outputs")), temperature,
             f"{sizes['weights']:,}" if "weights" in sizes else "—", seen["second"],
-            str(seen["values"]), percent(seen["within_2"], 3), cell(seen["largest"], 1), evidence,
+            str(seen.get("values", "—")), percent(seen.get("within_2"), 3),
+            cell(seen.get("largest"), 1), evidence,
         ])  # fmt: skip
     return lines
 
@@ -100,6 +102,15 @@ def samplers(found: list[dict]) -> Table:
     lines = [["problem", "weights", "sampler", "version", "gradients", "for an effective draw",
               "worst R-hat", "means off by", "largest z"]]  # fmt: skip
     for one in found:
+        seen = one.get("agreement", {})
+        if seen.get("second") == "weights":
+            size, library = f"{one['sizes']['weights']:,}", one["info"]["versions"]["numpyro"]
+            each = seen["gradients"] / seen["fewest_effective"]
+            lines.append([
+                f"`{one['name']}`", size, "NumPyro NUTS, ten chains", library,
+                f"{seen['gradients']:,}", f"{each:,.0f}",
+                cell(seen["worst_r_hat"], 3), "—", cell(seen["largest"], 1),
+            ])  # fmt: skip
         for name, seen in one.get("samplers", {}).items():
             label = [f"`{one['name']}`", f"{one['sizes']['weights']:,}", SAMPLERS[name]]
             if "failed" in seen:

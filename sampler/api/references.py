@@ -95,13 +95,16 @@ class Reference:
 
     @property
     def values(self) -> dict[str, dict]:
-        """Values by functional: mean, deviation, moments and quantiles, each with its error."""
-        return self.record["values"]
+        """Values by functional: mean, deviation, moments and quantiles, each with its error.
+
+        An open problem may have none.
+        """
+        return self.record.get("values", {})
 
     @property
-    def log_evidence(self) -> dict[str, Any]:
+    def log_evidence(self) -> dict[str, Any] | None:
         """ln p(y): value, error `mcse`, method, and what other methods found."""
-        return self.record["log_evidence"]
+        return self.record.get("log_evidence")
 
     def log_density(self, space: str = "weights") -> "FlatDensity":
         """The posterior as a function of JAX of one vector; see `Recipe.log_density`."""
@@ -162,6 +165,8 @@ class Reference:
         reference, and how many errors of the reference the worst element is off; what `solve`
         returns has such a table for each predictor.
         """
+        if not self.values:
+            raise InputError("name", self.name, f"an open problem: {self.open}")
         if hasattr(judged, "coords") and "predictor" in judged.coords:
             return {
                 str(name): self._score_of_theory(judged.sel(predictor=name))
@@ -227,8 +232,8 @@ class Reference:
                 stored, expected = self.values[group], self.expected(group)
                 truth = np.array(stored["mean"]) if moment == 0 else expected.means[1]
                 found[name] = difference(values, truth, expected.errors[moment])
-        if "log_evidence" in given and np.isfinite(given["log_evidence"]):
-            known = self.log_evidence
+        known = self.log_evidence
+        if known and np.isfinite(given.get("log_evidence", np.nan)):
             away = float(given["log_evidence"]) - known["value"]
             z = away / known["mcse"] if known["mcse"] else math.nan
             found["log_evidence"] = {"error": away, "reference_error": known["mcse"], "z": z}
