@@ -38,6 +38,9 @@ from sampler.api.references import BEYOND, Reference, arrays_of, plain_density
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parent / "results" / "references"
 TESTS, CHECKS, SEEDS = 20, 5, (0, 1)
+# Share of z within 2 below which a problem is repeated, and then open: values of one problem move
+# together, so that 95 % are expected over all problems, not of each.
+FEWEST_WITHIN = 0.9
 
 
 # --- methods: functionals by name as (values, weights), of chains without weights
@@ -75,10 +78,9 @@ def second_method(kind, one, folder, seed):
         values, evidence = truths.closed_form(one.data, variances, one.record["network"]["heads"])
         return values, evidence, {"exact": True, "means_only": True}
     if kind == "prior draws":
-        density = plain_density()
-        kernel = lambda logits: density.kernel_of_logits(one.plain, logits)  # noqa: E731
-        logits = arrays["inputs_train"].shape[1]
-        return *truths.prior_draws(one.data, kernel, logits, 60_000, seed), {}
+        inputs = np.concatenate([arrays["inputs_train"], arrays["inputs_test"]])
+        scale = one.record["network"]["logits"]
+        return *truths.prior_draws(one.data, inputs, scale, 300_000, 20_000, seed), {}
     if kind == "importance":
         found = sampler.weighted_draws(sampler.make_problem(recipe), 20_000, seed + 100)
         flat = recipe.log_density("order_parameters")
@@ -211,9 +213,10 @@ def make(name):
         values[PREDICTOR] = stored_predictor(source, truth)
         z = compared(values, chains if truth else second, means_only)
         found = agreement(z)
-        if found["largest"] <= BEYOND:
+        agrees = found["largest"] <= BEYOND and found["within_2"] >= FEWEST_WITHIN
+        if agrees:
             break
-        record["repeated"] = "a value was beyond 4.5 with seed 0; this is seed 1"
+        record["repeated"] = "with seed 1, as methods disagreed with seed 0"
     others = [evidence_in(tree), evidence, None if exact else tempered_evidence(recipe, folder)]
     known = [each for each in others if each is not None]
     known.sort(key=lambda each: each["mcse"])
@@ -223,9 +226,10 @@ def make(name):
         "log_evidence": {**known[0], "others": known[1:]} if known else None,
         "values": values, "agreement": {"second": record.pop("second"), **beside, **found},
     }  # fmt: skip
-    if found["largest"] > BEYOND:
+    if not agrees:
         record["open"] = (
-            f"two methods disagree: {found['largest_of']}, |z| = {found['largest']:.1f}"
+            f"two methods disagree: |z| ≤ 2 in {found['within_2']:.0%} of the values, up to "
+            f"{found['largest']:.1f} ({found['largest_of']})"
         )
     if recipe.is_solved:
         record["theories"] = Reference(name, record).score(sampler.solve(recipe))

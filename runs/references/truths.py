@@ -112,25 +112,45 @@ def closed_form(data, variances, heads):
     )
 
 
-def prior_draws(data, kernel_of, logits, count, seed):
-    """Draws from the prior of `logits` standard normal numbers, with their weights."""
-    normal = np.random.default_rng(seed).standard_normal((count, logits))
-    identity = np.eye(data.outputs)
+def prior_draws(data, inputs, scale, count, kept, seed):
+    """Draws of the logits of positions from their prior, at infinite width and variances of 1.
 
-    def kernels():
-        for start in range(0, count, 500):
-            some = np.stack([kernel_of(one) for one in normal[start : start + 500]])
-            size = some.shape[1] * data.outputs
-            expanded = np.einsum("dxy,ab->dxayb", some, identity)
-            yield expanded.reshape(len(some), size, size)
+    inputs  of training examples, then of test examples
+    scale   standard deviation of the logits
+    kept    about so many stand for all: one of a small weight w is kept with the probability w/c,
+            and has then the weight c
+    """
+    rng = np.random.default_rng(seed)
+    attention = np.exp(scale * rng.standard_normal((count, inputs.shape[1])))
+    attention /= attention.sum(axis=1, keepdims=True)
+    known, outputs = data.labels.shape
 
-    values = data.of_kernels(kernels(), {}, (1, count))
-    log_weights = -0.5 * (values["energy"][0, :, 0] + data.labels.size * math.log(2 * math.pi))
+    def kernels(weights, examples):
+        attended = np.einsum("nt,etd->ned", weights, examples) / math.sqrt(examples.shape[2])
+        return np.einsum("npd,nqd->npq", attended, attended)
+
+    log_weights = []
+    for some in np.array_split(attention, max(1, count // 2000)):
+        root = np.linalg.cholesky(kernels(some, inputs[:known]) + data.temperature * np.eye(known))
+        labels = np.broadcast_to(data.labels, (len(root), known, outputs))
+        squares = (np.linalg.solve(root, labels) ** 2).sum(axis=(1, 2))
+        logarithms = np.log(np.einsum("nii->ni", root)).sum(axis=1)
+        log_weights.append(-0.5 * squares - outputs * logarithms)
+    log_weights = np.concatenate(log_weights) - 0.5 * data.labels.size * math.log(2 * math.pi)
     raw = np.exp(log_weights - log_weights.max())
-    weights = raw / raw.sum()
     evidence = {
         "value": log_weights.max() + math.log(raw.mean()),
         "mcse": float(raw.std(ddof=1) / raw.mean() / math.sqrt(count)),
         "method": "draws from the prior",
     }
-    return {name: (value[0], weights) for name, value in values.items()}, evidence
+    limit = raw.sum() / kept
+    chosen = rng.random(count) < raw / limit
+    weights = np.maximum(raw[chosen], limit)
+
+    def expanded():
+        for some in np.array_split(attention[chosen], max(1, chosen.sum() // 200)):
+            of_outputs = np.einsum("nxy,ab->nxayb", kernels(some, inputs), np.eye(outputs))
+            yield of_outputs.reshape(len(some), len(inputs) * outputs, -1)
+
+    values = data.of_kernels(expanded(), {}, (1, int(chosen.sum())))
+    return {name: (value[0], weights / weights.sum()) for name, value in values.items()}, evidence

@@ -24,8 +24,8 @@ from sampler.api.references import JUDGED, expected_of
 from sampler.mcmc.convergence import autocovariance, rank_diagnostics
 
 PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy")
-# Keys of numbers that need more digits than others.
-PRECISE = ("mean", "quantiles", "value")
+# Digits of numbers that need more than others, or fewer.
+DIGITS = {"value": 10, "mean": 8, "quantiles": 8, "sd": 6, "moments": 6}
 
 
 def stored(values, name, exact):
@@ -184,12 +184,10 @@ def information(name, recipe, values, tree):
 
 
 def shortened(content, digits=7):
-    """Numbers to seven digits, means to ten, errors to two; None for what is not finite."""
+    """Numbers to seven digits, means to eight, errors to two; None for what is not finite."""
     if isinstance(content, dict):
         return {
-            key: shortened(
-                value, 2 if key == "mcse" or digits == 2 else 10 if key in PRECISE else 7
-            )
+            key: shortened(value, 2 if key == "mcse" or digits == 2 else DIGITS.get(key, 7))
             for key, value in content.items()
         }
     if isinstance(content, list | tuple | np.ndarray):

@@ -21,6 +21,7 @@ from sampler.analysis.functionals import (
     deviations,
     expectations_of_chains,
     expectations_of_predictor,
+    slices,
     stored_elements,
 )
 from sampler.api.recipes import data_of
@@ -377,7 +378,10 @@ def functionals_of_weights(
             for name, matrix in zip(names, overlaps, strict=True)
         }
         return data.of_order_parameters({**matrices, **beside})
-    kernels = (expanded(kernel_of(density, plain, one), data.outputs)[None] for one in each)
+    kernels = (
+        np.stack([expanded(kernel_of(density, plain, one), data.outputs) for one in each[part]])
+        for part in slices(count)
+    )
     return data.of_kernels(kernels, beside, leading)
 
 

@@ -18,7 +18,7 @@ NAMES = sampler.references()
 WITH_WEIGHTS = [name for name in NAMES if sampler.reference(name).record["checks"]]
 SMALL = "linear_one_layer"
 SEVERAL = "linear_two_layers"
-FEW = [SMALL, "temperature_prior", "copy_jump"]
+FEW = [SMALL, "temperature_prior", "learned_copy"]
 MOST_BYTES = 60_000
 
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import kve
+from scipy.stats import multivariate_normal
 
-from runs.references.truths import log_chi_squared, scalars
+from runs.references.truths import log_chi_squared, prior_draws, scalars
+from sampler.analysis.functionals import FunctionalsOfData
 
 P, D = 6, 9
 
@@ -114,3 +116,28 @@ def test_a_sampled_temperature_is_integrated_as_well(data):
     points, mass = values["temperature"]
     expected = weights @ temperatures / weights.sum()
     assert mass @ points[:, 0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_draws_from_the_prior_of_two_logits_are_an_integral_over_their_difference():
+    """Attention to two positions depends on one normal number, that quadrature integrates."""
+    rng = np.random.default_rng(8)
+    inputs, labels = rng.standard_normal((5, 2, 3)), rng.standard_normal((3, 1))
+    data = FunctionalsOfData(labels, np.ones((2, 1)), 0.4)
+    values, evidence = prior_draws(data, inputs, 0.9, 40_000, 10_000, 3)
+    nodes, masses = np.polynomial.hermite_e.hermegauss(80)
+    likelihood, kernel = [], []
+    for node in nodes:
+        share = 1 / (1 + math.exp(-0.9 * math.sqrt(2) * node))
+        attended = share * inputs[:, 0] + (1 - share) * inputs[:, 1]
+        K = attended @ attended.T / 3
+        law = multivariate_normal(np.zeros(3), K[:3, :3] + 0.4 * np.eye(3))
+        likelihood.append(law.pdf(labels[:, 0]))
+        kernel.append(K[3, 4])
+    weights = masses * likelihood
+    expected = math.log(weights.sum() / masses.sum())
+    assert abs(evidence["value"] - expected) < 4.5 * evidence["mcse"]
+    points, shares = values["kernel"]
+    mean = shares @ points[:, 0]
+    error = math.sqrt(shares**2 @ (points[:, 0] - mean) ** 2)
+    assert abs(mean - weights @ kernel / weights.sum()) < 4.5 * error
+    assert error < 0.01
