@@ -406,5 +406,6 @@ def test_costs_and_sizes_of_files_are_those_there_are(run):
     for name, (key, value) in zip(names[-len(cost) :], cost.items(), strict=True):
         assert float(values[name]) == value, key
         assert_shows(shown[name], value, what=key)
-    for name, _, size in run.page.table("Files beside").rows[1:]:
+    (files,) = (one for one in run.page.tables if "draws.nc" in [row[0] for row in one.rows])
+    for name, _, size in files.rows[1:]:
         assert_shows(size, (run.directory / name).stat().st_size, (), "MiB", name)
