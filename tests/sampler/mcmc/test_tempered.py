@@ -20,7 +20,7 @@ from sampler.mcmc.tempered import (
     starts_apart,
     two_starts,
 )
-from sampler.mcmc.tempered_smc import next_power
+from sampler.mcmc.tempered_smc import begin, next_power
 from sampler.posterior.data import Data
 from sampler.posterior.initial_distribution import (
     InitialDistribution,
@@ -36,7 +36,7 @@ from tests.problems import (
     scalar_problem,
     space_of,
 )
-from tests.sampler.mcmc.laws import Known, Linear, repetitions
+from tests.sampler.mcmc.laws import Known, Linear, led, repetitions
 
 NOISE, SEED = 0.4, 0
 
@@ -62,6 +62,17 @@ def linear() -> tuple[Space, float, np.ndarray, np.ndarray]:
         PRIOR_MEAN + gain @ (labels - features @ PRIOR_MEAN),
         covariance - gain @ features @ covariance,
     )
+
+
+def test_particles_descend_from_their_ancestors_at_the_start(linear):
+    """With steps of no length a particle stays where its ancestor began, at every temperature."""
+    start, count = START["prior"](linear[0]), 64
+    course = led(start, count, (SEED, 0, 1000)).path
+    still = course | {"step_size": np.full(len(course["power"]), 1e-12)}
+    seed = (SEED, 0, 1)
+    first, last = begin(start, count, seed), led(start, count, seed, still)
+    assert last.temperatures > 1
+    np.testing.assert_allclose(last.points, first.points[last.ancestor], rtol=0, atol=1e-7)
 
 
 def evidence_of(made) -> tuple[float, float]:

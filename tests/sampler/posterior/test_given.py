@@ -71,6 +71,18 @@ def test_labels_given_the_others_have_the_law_of_a_refit(compressed, rng):
     assert float(likelihood) == pytest.approx(law.logpdf(problem.labels[0]), rel=1e-5)
 
 
+@pytest.mark.heavy
+def test_new_labels_and_those_given_the_others_have_noise_of_their_own(rng):
+    """Given the position they are independent: no correlation, with its error √(1/n)."""
+    problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, temperature=0.5)
+    space = space_of(problem, whitened=False)
+    position = space.draw_prior(jax.random.key(2))
+    names = "posterior_predictive", "leave_one_out_predictive"
+    new, given = (observed_often(space, position, name).reshape(DRAWS, -1) for name in names)
+    both = np.corrcoef(new.T, given.T)[: new.shape[1], new.shape[1] :]
+    assert_within_mcse(both, np.zeros_like(both), np.full(both.shape, DRAWS**-0.5))
+
+
 # --- draws without data: order parameters and labels have the moments of their prior
 
 
