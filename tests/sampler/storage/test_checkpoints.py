@@ -86,7 +86,7 @@ def test_where_the_newest_is_damaged_the_other_is_used_and_the_log_says_so(
     how, share, folder, caplog
 ):
     saved(folder, 1, 2)
-    path = slot_of(folder, 2)
+    path, older = slot_of(folder, 2), slot_of(folder, 1).read_bytes()
     content = bytearray(path.read_bytes())
     place = int(share * len(content))
     if how == "flipped":
@@ -101,9 +101,8 @@ def test_where_the_newest_is_damaged_the_other_is_used_and_the_log_says_so(
         assert another.newest().header["done"] == 1
     assert (path.name in caplog.text) == (how != "deleted")
     assert "draws, 1 of 100" in caplog.text
-    before = slot_of(folder, 1).read_bytes()
     save(another, 5)  # in the place of the damaged one
-    assert slot_of(folder, 1).read_bytes() == before
+    assert slot_of(folder, 1).read_bytes() == older
     assert reached(folder) == 5
     assert sorted(read_archive(path).header["done"] for path in folder.iterdir()) == [1, 5]
 
