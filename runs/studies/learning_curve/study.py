@@ -30,7 +30,7 @@ ATTENTION = {"heads": [["good", "random"], ["uniform", "random"]], "inverse_temp
 ORDERS = ("infinite", "leading", "next")
 
 
-def measure(examples: int, width: int) -> dict:
+def measure(examples: int, width: int, sampling: dict) -> dict:
     """Theory to both orders, exact posterior and infinite width, at one point of the curve."""
     recipe = sampler.Recipe(
         task=sampler.MarkovChain(examples_train=examples, **TASK),
@@ -41,7 +41,8 @@ def measure(examples: int, width: int) -> dict:
     theory = sampler.solve(recipe)
     if not theory.attrs["converged"]:
         raise SystemExit(theory.attrs["explanation"])
-    draws = sampler.sample(recipe, space="order_parameters", evidence=True, progress=False)
+    settings = {"space": "order_parameters", "evidence": True} | sampling
+    draws = sampler.sample(recipe, progress=False, **settings)
     compared = sampler.compare(theory, draws)
     row = {
         "examples": examples,
@@ -55,8 +56,11 @@ def measure(examples: int, width: int) -> dict:
 
 def points(small: bool, folder: Path) -> dict[str, tuple]:
     """Numbers of examples and widths."""
-    sizes = SIZES[:1] if small else SIZES
-    return {f"{size},{width}": (measure, size, width) for size in sizes for width in WIDTHS}
+    few = {"until": "draws", "warmup": 20, "draws": 100}
+    sizes, sampling = (SIZES[:1], few) if small else (SIZES, {})
+    return {
+        f"{size},{width}": (measure, size, width, sampling) for size in sizes for width in WIDTHS
+    }
 
 
 TABLED = (100, 1000, 10_000, 1_000_000)
