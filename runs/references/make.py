@@ -51,9 +51,7 @@ def drawn(recipe, folder, one, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampler.ReliabilityWarning)
         tree = sampler.sample(recipe, out=folder, progress=False, **settings)
-    names = tree["posterior"].data_vars
-    draws = {name: tree["posterior"][name].values for name in names}
-    values = one.functionals(draws)
+    values = one.functionals(tree)
     predictor = tree["predictions"].get(PREDICTOR)
     if predictor is not None and values["energy"].shape[:2] == predictor.shape[:2]:
         chosen = predictor.values[:, :, one.record["test_inputs"]]
@@ -96,6 +94,8 @@ def second_method(kind, one, folder, seed):
         return {n: (value, found.weights) for n, value in values.items()}, evidence, beside
     settings = {"space": "weights", "algorithm": "nuts", "evidence": False, "seed": seed + 100}
     settings |= {"chains": 10, "draws": 500, "thinning": 1}
+    if recipe.sampler.weight_draws:
+        settings["weight_draws"] = settings["draws"]
     values, tree = drawn(recipe, folder / f"weights_{seed}", one, **settings)
     score = diagnostics(values, tree)
     beside = {

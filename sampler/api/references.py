@@ -135,7 +135,8 @@ class Reference:
                `sample` returns
         """
         if hasattr(draws, "children"):
-            draws = draws["posterior"]
+            in_weights = not draws["posterior"].data_vars  # `sampler.weight_draws` of them
+            draws = draws["posterior_weights" if in_weights else "posterior"].data_vars
         draws = {name: np.asarray(draws[name], float) for name in draws}
         if "order_parameter" in draws and self.data.attended is not None:
             return self.data.of_order_parameters(draws)

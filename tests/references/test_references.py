@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from numpyro.infer.util import log_density
 
 import sampler
@@ -120,6 +121,13 @@ def test_weights_from_the_prior_have_their_functionals_and_are_no_posterior(rng)
              for name in ("V_0", "V_1", "V_2", "a")}  # fmt: skip
     by_site = one.functionals(sites)
     np.testing.assert_allclose(by_site["energy"], found["energy"], rtol=1e-10)
+    arrays = {
+        name: (["chain", "draw", *(f"{name}_axis_{n}" for n in range(array.ndim - 2))], array)
+        for name, array in sites.items()
+    }
+    stored = xr.Dataset(arrays)
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset(), "posterior_weights": stored})
+    np.testing.assert_array_equal(one.functionals(tree)["energy"], by_site["energy"])
     with pytest.raises(InputError, match="V_0"):
         one.functionals({"a": sites["a"]})
     larger = rng.standard_normal((4, 50, flat.dimension))
