@@ -174,12 +174,15 @@ def assert_same(received: Path, expected: Path) -> None:
 
 @of(*KINDS)
 def test_interrupted_work_goes_on(work, tmp_path, monkeypatch):
-    """And draws count the seconds before, here some more than there were."""
+    """And draws count the seconds before, of warm-up and draws, here some more than there were."""
     kind, recipe, whole = work
     go_on = DrawKeeper.go_on
 
-    def later(keeper, *arguments, **named):
-        found = go_on(keeper, *arguments, **named)
+    def later(keeper, collected, *arguments, **named):
+        found = go_on(keeper, collected, *arguments, **named)
+        if found is not None:
+            spent = collected.seconds
+            assert keeper.seconds_before == spent["warmup"] + spent["draws"]
         keeper.seconds_before += 1e6
         return found
 
