@@ -72,6 +72,14 @@ def expected_density(mixture, covariances, points):
     return np.log(sum(parts))
 
 
+def test_draws_of_a_component_have_the_radius_of_its_density(rng):
+    """|W (x − m)|²/d of a t law of d coordinates has the law F(d, ν)."""
+    mixture, covariances = two_components(rng, size=6)
+    points = mixture.draw_each(np.zeros(20_000, int), rng) - mixture.centres[0]
+    squares = np.einsum("xi,ij,xj->x", points, np.linalg.inv(covariances[0]), points)
+    assert scipy.stats.kstest(squares / 6, scipy.stats.f(6, mixture.degrees).cdf).pvalue > 1e-3
+
+
 def test_density_of_a_mixture(rng):
     """Its logarithm is that of SciPy's multivariate t, and its draws have it."""
     mixture, covariances = two_components(rng)
