@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sampler.errors import InputError
@@ -22,6 +23,7 @@ from sampler.jobs.memory import (
 from sampler.jobs.plan import Plan, make_plan
 from sampler.jobs.sizes import Sizes
 from sampler.mcmc.collected_draws import PREDICTOR_BYTES
+from sampler.storage.manifest import most_memory
 from tests import ROOT
 from tests.commands import TINY, environment, loader
 
@@ -166,6 +168,17 @@ def test_less_memory_than_the_program_takes_is_no_fault_of_the_recipe(load, monk
     with pytest.raises(InputError) as refused:
         planned(load()[0])
     assert refused.value.remedy.endswith(memory.PROGRAM.remedy)
+
+
+def test_the_most_memory_of_a_process_is_in_bytes():
+    """At least what an array holds, of which every page was written."""
+    held = np.ones(2**23)
+    assert held.nbytes < most_memory() < 2**20 * held.nbytes
+
+
+def test_every_copy_counts_to_the_peak():
+    parts = [memory.Part("features", 1e6, "", copies=3), memory.Part("draws", 5e5, "")]
+    assert memory.peak_bytes(parts) - memory.peak_bytes([]) == 3.5e6
 
 
 @pytest.mark.slow
