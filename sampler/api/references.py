@@ -25,7 +25,7 @@ from sampler.analysis.functionals import (
     stored_elements,
 )
 from sampler.api.recipes import data_of
-from sampler.errors import InputError
+from sampler.errors import InputError, Verbatim
 from sampler.mcmc.convergence import bulk_ess
 from sampler.settings.gallery import GALLERY
 from sampler.settings.recipe import Recipe
@@ -125,6 +125,19 @@ class Reference:
         """The examples, as functionals of draws need them."""
         return functionals_data(self.record, self.plain["arrays"])
 
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what is known of one draw: vectors of all weights, their sites, U_l."""
+        found = dict(plain_density().shapes(self.plain)) if self.record["checks"] else {}
+        if found:
+            found["point"] = (sum(map(math.prod, found.values())),)
+        if self.data.attended is None:
+            return found
+        heads, outputs = self.record["network"]["heads"], self.data.outputs
+        for name, layer in zip(names_of_layers(len(heads)), range(len(heads) + 1), strict=True):
+            found[name] = (math.prod(heads[layer:]) * outputs,) * 2
+        return found
+
     # --- judging
 
     def functionals(self, draws: "Mapping[str, Any] | xr.DataTree") -> Values:
@@ -138,6 +151,7 @@ class Reference:
             in_weights = not draws["posterior"].data_vars  # `sampler.weight_draws` of them
             draws = draws["posterior_weights" if in_weights else "posterior"].data_vars
         draws = {name: np.asarray(draws[name], float) for name in draws}
+        refuse_unfit(draws, self.shapes, ("chain", "draw"))
         if "order_parameter" in draws and self.data.attended is not None:
             return self.data.of_order_parameters(draws)
         if "point" in draws:
@@ -167,6 +181,10 @@ class Reference:
         reference, and how many errors of the reference the worst element is off; what `solve`
         returns has such a table for each predictor.
         """
+        if not hasattr(judged, "keys"):
+            known = ", ".join((*self.shapes, *sorted(NAMES_OF_THEORY - self.shapes.keys())))
+            received = Verbatim(f"({type(judged).__name__})")
+            raise InputError("judged", received, f"give arrays by name: {known}")
         if not self.values:
             raise InputError("name", self.name, f"an open problem: {self.open}")
         if hasattr(judged, "coords") and "predictor" in judged.coords:
@@ -213,6 +231,16 @@ class Reference:
             name: np.asarray(theory[name], float) for name in theory if name in NAMES_OF_THEORY
         }
         matrices = {name: one for name, one in given.items() if "order_parameter" in name}
+        if matrices:
+            refuse_unfit(matrices, self.shapes, ())
+        tests = len(self.plain["arrays"]["labels_test"]), len(self.data.labels_test)
+        for name in {"predictor_mean", "predictor_variance"} & given.keys():
+            if given[name].size not in [count * self.data.outputs for count in tests]:
+                remedy = (
+                    f"must have the shape [{tests[0]}, {self.data.outputs}], of all test inputs"
+                )
+                remedy += ", or that of `record['test_inputs']`"
+                raise InputError(name, Verbatim(str(given[name].shape)), remedy)
         chosen = stored_elements({name: len(one) for name, one in matrices.items()})
         for name, places in chosen.items():
             predicted[name] = (matrices[name][tuple(np.transpose(places))], 0)
@@ -246,6 +274,37 @@ NAMES_OF_THEORY = {
     "order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, 10)),
     "readout_order_parameter", "predictor_mean", "predictor_variance", "log_evidence",
 }  # fmt: skip
+
+
+def names_of_layers(layers: int) -> list[str]:
+    """Names of U_1 … U_L and U_a."""
+    later = (f"order_parameter_layer_{layer}" for layer in range(2, layers + 1))
+    return ["order_parameter", *later, "readout_order_parameter"]
+
+
+def refuse_unfit(
+    arrays: Mapping[str, np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]],
+    leading: tuple[str, ...],
+) -> None:
+    """Raise InputError unless arrays have these shapes behind leading axes, and draws are finite.
+
+    Other names than those of the shapes are left out; one at least is needed.
+    """
+    if not arrays.keys() & shapes.keys():
+        names = Verbatim(f"({', '.join(map(str, arrays))})")
+        axes = ", ".join((*leading, "…"))
+        raise InputError("names", names, f"give arrays [{axes}] of {', '.join(shapes)}")
+    for name, array in arrays.items():
+        if name not in shapes:
+            continue
+        axes = ", ".join((*leading, *map(str, shapes[name])))
+        if array.ndim < len(leading) or array.shape[len(leading) :] != shapes[name]:
+            raise InputError(name, Verbatim(str(array.shape)), f"must have the shape [{axes}]")
+        if leading and not np.isfinite(array).all():
+            count = int((~np.isfinite(array)).sum())
+            remedy = "leave out the draws where the sampler failed"
+            raise InputError(name, Verbatim(f"({count} numbers are not finite)"), remedy)
 
 
 def difference(values: np.ndarray, truth: np.ndarray, errors: np.ndarray) -> dict[str, float]:
@@ -372,8 +431,7 @@ def functionals_of_weights(
     if data.attended is not None:
         rows = zip(*(density.path_weights(plain, one) for one in each), strict=True)
         overlaps = [np.stack([w @ w.T / w.shape[1] for w in of_layer]) for of_layer in rows]
-        names = ["order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, 10))]
-        names = [*names[: len(overlaps) - 1], "readout_order_parameter"]
+        names = names_of_layers(len(overlaps) - 1)
         matrices = {
             name: matrix.reshape(*leading, *matrix.shape[1:])
             for name, matrix in zip(names, overlaps, strict=True)

@@ -134,6 +134,27 @@ def test_weights_from_the_prior_have_their_functionals_and_are_no_posterior(rng)
     assert not one.score({"point": larger}).agrees
 
 
+@pytest.mark.parametrize(
+    ("judged", "field"),
+    [
+        ({"order_parameter": np.ones((2, 2))}, "order_parameter"),
+        ({"order_parameter": 3.1}, "order_parameter"),
+        ({"order_parameter": np.ones((2, 9, 2, 2))}, "order_parameter"),
+        ({"predictor_mean": np.zeros(3)}, "predictor_mean"),
+        ({"point": np.zeros((2, 9, 299))}, "point"),
+        ({"point": np.zeros((9, 300))}, "point"),
+        ({"point": np.full((2, 9, 300), np.nan)}, "point"),
+        ({"U": np.ones((1, 1))}, "names"),
+        (np.zeros((2, 9, 300)), "judged"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(judged, field):
+    """Of a problem of one path, one output and 300 weights."""
+    with pytest.raises(InputError) as refused:
+        sampler.reference(SMALL).score(judged)
+    assert refused.value.field == field
+
+
 def test_a_theory_of_ones_own_is_scored_as_that_of_the_package():
     one = sampler.reference(SEVERAL)
     theory = sampler.solve(one.recipe)
