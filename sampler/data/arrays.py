@@ -194,6 +194,9 @@ def named_as_in_a_file(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is None or not (is_array_name(name) or name == "head_names"):
             continue
         if name == "head_names" or name in (f"attention_{split}" for split in SPLITS):
+            if len(getattr(value, "shape", ())) == 4:  # an array of one layer
+                shape = Verbatim(f"(an array {tuple(value.shape)})")
+                raise InputError(argument, shape, "give a list with an array for each layer")
             arrays |= {f"{name}_{layer}": array for layer, array in enumerate(value, start=1)}
         else:
             arrays[name] = value
@@ -395,7 +398,10 @@ def require(required: Iterable[str], keys: Collection[str]) -> None:
     """Raise InputError for the first array that is missing."""
     for key in required:
         if key not in keys:
-            raise InputError(key, ABSENT, REQUIRED_ARRAY)
+            remedy = REQUIRED_ARRAY
+            if key in ("inputs_test", "attended_test"):
+                remedy += "; without a test set give some of the training inputs, and no labels"
+            raise InputError(key, ABSENT, remedy)
 
 
 def check_type(key: str, array: Any) -> None:

@@ -63,6 +63,7 @@ CASES = [
     (arrays(**TOKENS), "inputs_test = "),
     (arrays(**TOKENS, **TESTS), "attention[1] = "),
     (arrays(**TOKENS | TESTS | {"attention": MATRICES[:1]}), "attention[1] = "),
+    (arrays(**TOKENS | {"attention": MATRICES[0]}), "attention = (an array (2, 1, 3, 3))"),
     (arrays(**TOKENS, path="a.npz"), "task.path = "),
     (arrays(inputs=[[1.0], [1.0, 2.0]]), "inputs = "),
     (arrays(inputs=np.ma.masked_array([1.0])), "inputs = "),
