@@ -269,9 +269,9 @@ def checksums_of_task(recipe_file: Path) -> dict[str, str]:
     task = build_task(load_recipe(recipe_file))
     found = {}
     for name, split in task.named_splits.items():
-        arrays = {key: getattr(split, key, None) for key in ("inputs", "labels", "lengths")}
-        arrays["attended"] = getattr(split, "attended", None)
-        layers = enumerate(getattr(split, "attention", ()), start=1)
+        inputs = "inputs" if split.path_heads is None else "attended"
+        arrays = {inputs: split.inputs, "labels": split.labels, "lengths": split.lengths}
+        layers = enumerate(split.attention, start=1)
         arrays |= {f"attention_{layer}": one for layer, one in layers}
         for key, values in arrays.items():
             if values is not None:
