@@ -5,13 +5,18 @@ import gzip
 import numpy as np
 import pytest
 
-from sampler.data.episodes import TOKENS, episode_inputs, normalised_patches, position_table
-from sampler.data.image_files import Drawings, resizing_matrix, sort_drawings
-from sampler.data.one_shot import (
+from sampler.data.characters import (
     OneShotImages,
     read_drawings,
     refuse_shared_drawings,
     split_characters,
+)
+from sampler.data.episodes import TOKENS, episode_inputs, normalised_patches, position_table
+from sampler.data.image_files import (
+    Drawings,
+    resizing_matrix,
+    sort_drawings,
+    with_rotations,
 )
 from sampler.errors import InputError
 from tests.assertions import assert_equal_to_rounding
@@ -213,3 +218,20 @@ def test_inputs_are_patch_plus_position_plus_label(rng):
             + positions[token]
         )
         assert_equal_to_rounding(received[example, token], expected, operations=4)
+
+
+def test_rotated_characters_have_the_drawings_of_their_own(rng):
+    """A quarter turn is the transposed image with its rows in reverse order."""
+    images = rng.random((6, 32, 32)).astype(np.float32)
+    drawings = Drawings(images, ("a", "b", "c"), np.array([1, 2, 3]))
+    rotated = with_rotations(drawings)
+    assert rotated.characters == 12
+    own = {"a": [0], "b": [1, 2], "c": [3, 4, 5]}
+    for character, (name, first) in enumerate(zip(rotated.names, rotated.first, strict=True)):
+        original, _, angle = name.partition(" ")
+        turns = int(angle.removesuffix("°") or 0) // 90
+        expected = images[own[original]]
+        for _ in range(turns):
+            expected = expected.transpose(0, 2, 1)[:, ::-1]
+        received = rotated.images[first : first + rotated.counts[character]]
+        np.testing.assert_array_equal(received, expected)
