@@ -90,7 +90,7 @@ def do(point):
     return PointOutcome(ExitCode.OK)
 
 for point, outcome in walk(Outcomes(Path()), range(3), do, Interruption()):
-    print(point, int(outcome.code))
+    print(point, int(outcome.code), flush=True)
 """
 
 
