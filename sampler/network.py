@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture
+from theory.architecture import Architecture, order_parameter_names
 from theory.path_kernels import sum_over_paths
 
 # V_0 [N_1, D], V_l [head, N_{l+1}, N_l], a [output, N_a]
@@ -58,6 +58,4 @@ def named_order_parameters(
     matrices: tuple[Array | np.ndarray, ...],
 ) -> dict[str, Array | np.ndarray]:
     """U_1, U_2 …, U_a under the names they have in every stored table."""
-    *layers, readout = matrices
-    names = ["order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, len(layers) + 1))]
-    return dict(zip(names, layers, strict=True)) | {"readout_order_parameter": readout}
+    return dict(zip(order_parameter_names(len(matrices) - 1), matrices, strict=True))

@@ -213,3 +213,9 @@ class AttentionPaths:
                     raise IndexError(f"head {head}: layer {layer} has heads 0 … {count - 1}")
         places = np.arange(self.count).reshape(self.heads)
         return places[np.ix_(*chosen)].reshape(-1)
+
+
+def order_parameter_names(layers: int) -> tuple[str, ...]:
+    """Names of U_1, U_2 … U_L and U_a in every table."""
+    upper = (f"order_parameter_layer_{layer}" for layer in range(2, layers + 1))
+    return "order_parameter", *upper, "readout_order_parameter"

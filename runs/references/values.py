@@ -22,6 +22,7 @@ from sampler.analysis.functionals import (
 )
 from sampler.api.references import JUDGED, expected_of
 from sampler.mcmc.convergence import autocovariance, rank_diagnostics
+from sampler.mcmc.hamiltonian import bfmi_of
 
 PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy")
 # Digits of numbers that need more than others, or fewer.
@@ -140,10 +141,7 @@ def diagnostics(values, tree):
 def information(name, recipe, values, tree):
     """The info of posteriordb, under its names."""
     found, stats = diagnostics(values, tree), tree["sample_stats"]
-    energy = stats["energy"].values
-    bfmi = (np.diff(energy, axis=1) ** 2).sum(axis=1) / ((energy.T - energy.mean(axis=1)) ** 2).sum(
-        0
-    )
+    bfmi = bfmi_of(stats["energy"].values)
     settings, chains = recipe.sampler, stats.sizes["chain"]
     ndraws = chains * stats.sizes["draw"]
     return {
@@ -164,13 +162,13 @@ def information(name, recipe, values, tree):
             "r_hat": found["r_hat"],
             "lag_1_autocorrelation": found["lag"],
             "divergent_transitions": stats["diverging"].values.sum(axis=1).tolist(),
-            "expected_fraction_of_missing_information": bfmi.tolist(),
+            "expected_fraction_of_missing_information": bfmi,
         },
         "checks_made": {
             "ndraws_is_10k": ndraws == 10_000, "nchains_is_gte_4": chains >= 4,
             "ess_within_bounds": all(8000 <= n <= 12_500 for n in found["bulk"]),
             "r_hat_below_1_01": max(found["r_hat"]) < 1.01,
-            "efmi_above_0_2": bool(bfmi.min() > 0.2),
+            "efmi_above_0_2": min(bfmi) > 0.2,
             "no_divergences": not stats["diverging"].values.any(),
             "lag_1_autocorrelation_below_0_05": max(map(abs, found["lag"])) < 0.05,
         },

@@ -206,9 +206,16 @@ def statistics(
 def expectations_of_chains(
     values: Float[np.ndarray, "chain draw element"], centre, quantiles
 ) -> Expectations:
+    """Means over chains of the functions of g that are compared."""
+    return means_over_chains(statistics(values, centre, quantiles))
+
+
+def means_over_chains(
+    functions: Iterable[Float[np.ndarray, "chain draw element"]],
+) -> Expectations:
     """Means over chains, their errors by effective sample sizes."""
     means, errors = [], []
-    for one in statistics(values, centre, quantiles):
+    for one in functions:
         means.append(one.mean(axis=(0, 1)))
         errors.append(one.std(axis=(0, 1), ddof=1) / np.sqrt(mean_ess(one)))
     return Expectations(np.array(means), np.array(errors))
@@ -280,10 +287,7 @@ def expectations_of_predictor(
     centre: Float[np.ndarray, " element"],
 ) -> Expectations:
     """Moments of f(x) from m(x) and v(x), the only stored numbers of f: it has no quantiles."""
-    found = given_moments(mean, variance, centre)
-    means = [one.mean(axis=(0, 1)) for one in found]
-    errors = [one.std(axis=(0, 1), ddof=1) / np.sqrt(mean_ess(one)) for one in found]
-    return Expectations(np.array(means), np.array(errors))
+    return means_over_chains(given_moments(mean, variance, centre))
 
 
 def deviations(values: Expectations, reference: Expectations) -> Float[np.ndarray, "stat element"]:

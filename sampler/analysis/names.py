@@ -9,15 +9,14 @@ import numpy as np
 import xarray as xr
 
 from sampler.problem import AnyProblem
+from theory.architecture import order_parameter_names
 
 
 def order_parameter_dimensions(layers: int) -> list[tuple[str, tuple[str, str]]]:
     """Name and axes of U_1, U_2 … U_L and U_a."""
-    named = [("order_parameter", ("path", "path_"))]
-    for layer in range(2, layers + 1):
-        axis = f"path_layer_{layer}"
-        named.append((f"order_parameter_layer_{layer}", (axis, f"{axis}_")))
-    return [*named, ("readout_order_parameter", ("output", "output_"))]
+    axes = "path", *(f"path_layer_{layer}" for layer in range(2, layers + 1)), "output"
+    pairs = [(axis, f"{axis}_") for axis in axes]
+    return list(zip(order_parameter_names(layers), pairs, strict=True))
 
 
 def predictor_dimensions(outputs: int) -> tuple[str, ...]:

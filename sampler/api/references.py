@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from sampler.errors import InputError, Verbatim
 from sampler.mcmc.convergence import bulk_ess
 from sampler.settings.gallery import GALLERY
 from sampler.settings.recipe import Recipe
+from theory.architecture import order_parameter_names
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -133,9 +134,9 @@ class Reference:
             found["point"] = (sum(map(math.prod, found.values())),)
         if self.data.attended is None:
             return found
-        heads, outputs = self.record["network"]["heads"], self.data.outputs
-        for name, layer in zip(names_of_layers(len(heads)), range(len(heads) + 1), strict=True):
-            found[name] = (math.prod(heads[layer:]) * outputs,) * 2
+        heads = self.record["network"]["heads"]
+        for layer, name in enumerate(order_parameter_names(len(heads))):
+            found[name] = (math.prod(heads[layer:]) * self.data.outputs,) * 2
         return found
 
     # --- judging
@@ -154,18 +155,6 @@ class Reference:
         refuse_unfit(draws, self.shapes, ("chain", "draw"))
         if "order_parameter" in draws and self.data.attended is not None:
             return self.data.of_order_parameters(draws)
-        if "point" in draws:
-            draws = dict(self._sites(draws["point"]))
-        return self._of_weights(draws)
-
-    def _sites(self, points: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-        start = 0
-        for name, shape in plain_density().shapes(self.plain).items():
-            size = math.prod(shape)
-            yield name, points[..., start : start + size].reshape(*points.shape[:2], *shape)
-            start += size
-
-    def _of_weights(self, draws: dict[str, np.ndarray]) -> Values:
         return functionals_of_weights(self.plain, self.data, draws)
 
     def score(
@@ -270,16 +259,10 @@ class Reference:
         return found
 
 
+# Order parameters of nine layers at most.
 NAMES_OF_THEORY = {
-    "order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, 10)),
-    "readout_order_parameter", "predictor_mean", "predictor_variance", "log_evidence",
+    *order_parameter_names(9), "predictor_mean", "predictor_variance", "log_evidence"
 }  # fmt: skip
-
-
-def names_of_layers(layers: int) -> list[str]:
-    """Names of U_1 … U_L and U_a."""
-    later = (f"order_parameter_layer_{layer}" for layer in range(2, layers + 1))
-    return ["order_parameter", *later, "readout_order_parameter"]
 
 
 def refuse_unfit(
@@ -388,6 +371,7 @@ class SamplerScore:
 # --- data and densities of a problem
 
 
+@cache
 def plain_density() -> ModuleType:
     """The module `density.py` of the folder of references, which needs NumPy alone."""
     spec = spec_from_file_location("reference_density", FOLDER / "density.py")
@@ -411,18 +395,25 @@ def functionals_data(record: Mapping[str, Any], arrays: Mapping[str, Any]) -> Fu
 def functionals_of_weights(
     plain: dict[str, Any], data: FunctionalsOfData, draws: dict[str, np.ndarray]
 ) -> Values:
-    """Functionals of draws of all weights, by the names of their sites."""
-    density, sites = plain_density(), plain_density().shapes(plain)
-    missing = [name for name in sites if name not in draws]
-    if missing:
-        raise InputError("draws", missing[0], f"give arrays [chain, draw, …] of {', '.join(sites)}")
-    leading = draws[next(iter(sites))].shape[:2]
-    flat = {name: draws[name].reshape(-1, *shape) for name, shape in sites.items()}
-    count = math.prod(leading)
-    each = [{name: array[n] for name, array in flat.items()} for n in range(count)]
+    """Functionals of draws of all weights, by the names of their sites or as vectors, `point`."""
+    density = plain_density()
+    sites = density.shapes(plain)
+    if "point" in draws:
+        points = draws["point"]
+        leading = points.shape[:2]
+        each = [density.sites(plain, one) for one in points.reshape(-1, points.shape[2])]
+    else:
+        missing = [name for name in sites if name not in draws]
+        if missing:
+            remedy = f"give arrays [chain, draw, …] of {', '.join(sites)}"
+            raise InputError("draws", missing[0], remedy)
+        leading = draws[next(iter(sites))].shape[:2]
+        flat = [draws[name].reshape(-1, *shape) for name, shape in sites.items()]
+        each = [dict(zip(sites, one, strict=True)) for one in zip(*flat, strict=True)]
+    count = len(each)
     beside = {}
     if "log_temperature_ratio" in sites:
-        ratio = flat["log_temperature_ratio"][:, 0].reshape(leading)
+        ratio = np.reshape([one["log_temperature_ratio"][0] for one in each], leading)
         beside["temperature"] = data.temperature * np.exp(ratio)
     if "logits_1" not in sites:
         chosen = plain["test_inputs"]
@@ -431,7 +422,7 @@ def functionals_of_weights(
     if data.attended is not None:
         rows = zip(*(density.path_weights(plain, one) for one in each), strict=True)
         overlaps = [np.stack([w @ w.T / w.shape[1] for w in of_layer]) for of_layer in rows]
-        names = names_of_layers(len(overlaps) - 1)
+        names = order_parameter_names(len(overlaps) - 1)
         matrices = {
             name: matrix.reshape(*leading, *matrix.shape[1:])
             for name, matrix in zip(names, overlaps, strict=True)

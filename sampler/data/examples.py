@@ -166,10 +166,7 @@ class StreamedExamples:
 
         def blocks(first: int, size: int | None) -> Iterator[Examples]:
             size = size or block_size(next(make(0, 1)).size)
-            for inputs in make(first, size):
-                end = first + len(inputs)
-                yield Examples(inputs, labels[first:end])
-                first = end
+            return labelled(map(Examples, make(first, size)), labels, first)
 
         return cls(blocks, labels, len(labels), lambda: (text, *arrays))
 
@@ -199,10 +196,6 @@ class StreamedExamples:
     @property
     def heads(self) -> tuple[int, ...]:
         return self.first.heads
-
-    @property
-    def path_heads(self) -> tuple[int, ...] | None:
-        return self.first.path_heads
 
     def add_to(self, checksum: Checksum) -> None:
         """Add to a checksum what all numbers follow from: their origin and the heads."""
@@ -235,10 +228,7 @@ class StreamedExamples:
 
     def with_labels(self, labels: Labels) -> "StreamedExamples":
         def blocks(first: int, size: int | None) -> Iterator[Examples]:
-            for block in self.make(first, size):
-                end = first + block.examples
-                yield block.with_labels(labels[first:end])
-                first = end
+            return labelled(self.make(first, size), labels, first)
 
         return replace(
             self, make=blocks, labels=labels, follows_from=lambda: (self.identity, labels)
@@ -269,6 +259,14 @@ class StreamedExamples:
 
 
 AnyExamples = Examples | StreamedExamples
+
+
+def labelled(blocks: Iterator[Examples], labels: Labels, first: int) -> Iterator[Examples]:
+    """Give blocks their part of all labels, the first of them being that of this example."""
+    for block in blocks:
+        end = first + block.examples
+        yield block.with_labels(labels[first:end])
+        first = end
 
 
 def block_size(numbers: int, most: int | None = BLOCK) -> int:
