@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-heavy arviz test-slow test-nightly test-all lint format benchmark gpu clean
+.PHONY: help install demo docs test test-slow test-nightly arviz lint format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,30 +30,24 @@ demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 
 # Programs of the tests are small and many. Without its fusion emitters XLA compiles them in half of
 # the time, and they are not worth cutting into parts that are compiled side by side. Arrays of the
-# fast and heavy tests and of the site's tutorials are so small that compiling for speed costs more
-# than it saves altogether. XLA ends where it does not know a flag, and from jaxlib 0.10 on it does
+# tests and of the site's tutorials are so small that compiling for speed costs more than it saves
+# altogether. XLA ends where it does not know a flag, and from jaxlib 0.10 on it does
 # not know the first one.
 EMITTERS = $(shell $(BIN)/python -c 'from importlib.metadata import version; \
 	print("--xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.9.") else "")')
 COMPILED_SOON = XLA_FLAGS="$(EMITTERS) --xla_cpu_parallel_codegen_split_count=1"
 UNOPTIMISED = JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(COMPILED_SOON)
 test: $(VENV)/installed-with-tests  ## the fast tests
-	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not heavy and not slow and not long"
+	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not nightly"
 
-test-heavy: $(VENV)/installed-with-tests  ## the fast tests, and those that compile much
-	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
+test-slow: $(VENV)/installed-with-tests  ## the fast and the slow tests
+	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "not nightly"
 
 arviz: $(VENV)/installed-with-tests  ## the tests of ArviZ's tools, in the release of this Python
 	$(UNOPTIMISED) $(PYTEST) $(AT_MOST) 600 tests/test_arviz.py
 
-test-slow: $(VENV)/installed-with-tests  ## the slow tests
-	$(COMPILED_SOON) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"
-
-test-nightly: $(VENV)/installed-with-tests  ## every study of runs/ at small size
-	$(COMPILED_SOON) $(PYTEST) $(AT_MOST) 600 tests/test_runs_scripts.py
-
-test-all: $(VENV)/installed-with-tests  ## every test, the long ones included
-	$(PYTEST)
+test-nightly: $(VENV)/installed-with-tests  ## what takes minutes: every study, every golden problem, a cluster
+	$(COMPILED_SOON) $(PYTEST) $(AT_MOST) 3600 -m nightly
 
 lint: $(VENV)/installed-with-tests  ## check format and style, changing nothing
 	$(BIN)/ruff format --check .

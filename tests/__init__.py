@@ -6,8 +6,8 @@ refuses, `processes/` what takes a process: kills, signals, streams, clusters.
 `test_*.py` here are about the whole: order of imports, README, the files in `runs/`.
 Other files here are what several tests share: assertions, problems, tasks, recipes, commands.
 `conftest.py` has the fixtures; `reference/`, `fixtures/` hold stored arrays.
-Marks: `heavy` compiles for seconds (`make test-heavy`), `slow` computes for more than a few seconds
-(`make test-slow`), `long` for many minutes (`make test-all`).
+Marks: `slow` takes more than about two seconds (`make test-slow`), `nightly` takes minutes
+(`make test-nightly`); everything else is `make test`.
 """
 
 from pathlib import Path

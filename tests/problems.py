@@ -34,7 +34,7 @@ ARCHITECTURES = {
 
 
 def all_but(
-    values: Iterable, fast: Collection, mark: pytest.MarkDecorator = pytest.mark.heavy
+    values: Iterable, fast: Collection, mark: pytest.MarkDecorator = pytest.mark.slow
 ) -> list:
     """Values as parameters of a test that costs much for each: all but a few have the mark.
 

@@ -99,7 +99,7 @@ def test_sensitivity_to_the_likelihood_is_that_of_the_joint_one_given_weights(tr
 
 
 # The site runs it, with its figures, in the releases before 1.0.
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.skipif(BEFORE_1, reason="the site runs the tutorial with these releases")
 def test_the_tutorial_runs(monkeypatch):
     page = ROOT / "docs" / "tutorials" / "arviz.md"

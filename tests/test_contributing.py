@@ -123,7 +123,7 @@ def test_the_task_has_its_splits_and_heads_by_what_it_says_of_one_example():
     assert section.make().checksum == task.checksum
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_task_algorithm_figure_and_quantity_meet_in_one_run(finished):
     draws = xr.open_datatree(finished / "draws.nc", engine="h5netcdf")
     assert list(draws["sample_stats"].data_vars) == ["lp"]
@@ -197,7 +197,7 @@ def test_a_space_with_a_laplace_prior_has_its_density(rng):
     assert float(scale["V_0"][0, 0]) == pytest.approx(1.3**0.5, rel=1e-12)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [NUTS, SPLIT_HMC], ids=["nuts", "split_hmc"])
 def test_a_posterior_with_a_laplace_prior_is_that_of_quadrature(algorithm):
     """Moments that a change of signs leaves, by the trapezoidal rule over V_0, V_1 and a."""
@@ -221,7 +221,7 @@ def test_a_posterior_with_a_laplace_prior_is_that_of_quadrature(algorithm):
         assert_within_mcse(values.mean(), exact, error, ess=ess, minimum_ess=400, what=what)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_space_with_other_priors_is_sampled_and_has_no_theory(tmp_path, capsys):
     recipe = tmp_path / "coin.toml"
     recipe.write_text(COIN.replace('"weights"', '"laplace_weights"'))

@@ -41,8 +41,8 @@ RECORDED = FIRST | MORE["problems"]
 OMNIGLOT = ROOT / "runs" / "omniglot"
 GROUPS = ("leading", "next", "infinite", "infinite_tuned", "exact", "points", "sampled_points")
 CUTS = "accuracy_diagonal_only"
-# A space, an algorithm or a kind of theory each: `make test-heavy` and `make test-slow` make these
-# again, `make test-all` every problem.
+# A space, an algorithm or a kind of theory each: `make test-slow` makes these
+# again, `make test-nightly` every problem.
 ALWAYS = (
     "quickstart", "three_layers_unequal", "digits_ten_outputs", "temperature_sampled",
     "weights_drawn_back", "relu", "folded_examples", "infinite_width_learned",
@@ -102,8 +102,8 @@ def expected_of(name):
 
 def mark_of(name):
     if name not in ALWAYS:
-        return pytest.mark.long
-    return pytest.mark.slow if name in LARGE else pytest.mark.heavy
+        return pytest.mark.nightly
+    return pytest.mark.slow if name in LARGE else pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=mark_of(n)) for n in RECORDED])
@@ -123,7 +123,7 @@ def test_recorded_draws_of_one_posterior_agree(quantity):
         assert not list(of_draws(f"{one}, {other}", *pair))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_recipe_is_given_the_recorded_method(name):
     recipe = ROOT / "runs" / name
@@ -131,7 +131,7 @@ def test_a_recipe_is_given_the_recorded_method(name):
     assert method_of(recipe) == CHOICES[name]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_theory_of_the_users_own_is_off_by_as_much_as_recorded():
     """One that is the leading order with U_1 and the predictor's mean a tenth larger."""
     recipe = sampler.Recipe(
@@ -151,7 +151,7 @@ def test_a_theory_of_the_users_own_is_off_by_as_much_as_recorded():
     assert not differences(received, MORE["user_theory"])
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MORE["tasks"])
 def test_arrays_of_a_task_are_the_recorded_ones(name, tmp_path):
     one = MORE["tasks"][name]
@@ -179,7 +179,7 @@ def test_trained_networks_have_their_accuracies(name, tmp_path):
     assert received == pytest.approx(MORE["trained"]["accuracies"][name], abs=1.5 / 200)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_heads_of_a_trained_network_cost_what_they_did(tmp_path):
     recorded = MORE["pruning"]
     results = tmp_path / "results"
@@ -227,7 +227,7 @@ def drawn_splits(torch):
     return {name: splits[name] for name in ("validation", "test")}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_heads_of_a_pytorch_encoder_cost_what_they_did():
     torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
     ablated = sampler.ablate_heads(encoder(torch), **drawn_splits(torch), progress=False)

@@ -47,7 +47,7 @@ print([main([*words, directory]) for words in
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_stored_results_are_told_and_drawn_by_dependencies_alone(tmp_path):
     """Also where diagnostics fail."""
     directory = stored_run(tmp_path / "run")

@@ -110,7 +110,7 @@ EXECUTED = [
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", all_but(EXECUTED, EXECUTED[:3], pytest.mark.long))
+@pytest.mark.parametrize("page", all_but(EXECUTED, EXECUTED[:3], pytest.mark.nightly))
 def test_python_of_a_page_runs(page, without_annotation_checks):
     text = (ROOT / "docs" / "howto" / f"{page}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -32,7 +32,7 @@ def precision_as_before():
     jax.config.update("jax_enable_x64", before)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_lines_from_python(precision_as_before, without_annotation_checks):
     """As shown, but for sizes: those lines would take a minute."""
@@ -78,7 +78,6 @@ def agree(one: Shown, other: Shown) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.heavy
 def test_the_quickstart_prints_what_is_shown(tmp_path, monkeypatch):
     """Every line, with its numbers."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -62,7 +62,7 @@ def test_a_study_is_short_and_uses_what_is_documented(name):
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_study_writes_its_figure_and_the_fields_that_are_kept(name, tmp_path):
     run(name, "--small", "--out", tmp_path)

@@ -206,7 +206,7 @@ def p_values(case: Case, wrong: bool, seed: int, by=None) -> dict[str, float]:
 
 def cases(wrong: bool) -> list:
     return [
-        pytest.param(name, marks=[pytest.mark.long] if case.nightly else [])
+        pytest.param(name, marks=[pytest.mark.nightly] if case.nightly else [])
         for name, case in CASES.items()
         if case.wrong is not None or not wrong
     ]

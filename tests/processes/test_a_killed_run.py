@@ -61,7 +61,7 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))])
 def test_a_killed_run(seed, whole, tmp_path):
     """At random moments after each stage is reached; every file is whole whenever it happens."""
     rng, directory, hit = np.random.default_rng(seed), tmp_path / "run", []

@@ -13,7 +13,7 @@ ENDED = ("COMPLETED", "FAILED")
 OVER = ("--over", f"sampler.seed=0:{POINTS}", "--no-figures")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(missing_programs()), reason="Slurm or Munge is not installed")
 def test_slurm_pre_empts_and_warns_and_every_point_comes_to_its_end(tmp_path):
     recipe, cache, out = tmp_path / "clusters.toml", tmp_path / "cache", tmp_path / "sweep"

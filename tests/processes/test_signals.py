@@ -67,7 +67,7 @@ def stored(folder: Path, name: str = "predictor") -> np.ndarray:
     return collected.draws[name]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [0.0, 1e9], ids=["each", "none"])
 def test_draws_that_are_said_to_be_saved_are(every, tmp_path):
     """The signal arrives before any line of the keeper: between a save and the look for it, too."""
@@ -190,7 +190,7 @@ def program(text: str, *arguments: object, before: tuple[str, ...] = ()):
             process.kill()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_second_signal_in_a_save_ends_it_with_all_files_whole(first, tmp_path):
     folder = tmp_path / "chains"
@@ -207,7 +207,7 @@ def test_a_second_signal_in_a_save_ends_it_with_all_files_whole(first, tmp_path)
     assert stored(folder).shape[1] == 2 * STEPS
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_one_signal_from_scheduler_and_script_is_one(tmp_path):
     """And what was ignored from the beginning stays so, as under nohup."""
     ignoring = ("sh", "-c", "trap '' HUP; exec \"$@\"", "sh")

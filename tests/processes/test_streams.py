@@ -17,7 +17,7 @@ from tests import ROOT
 from tests.commands import environment, in_process
 from tests.pages import STORED
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.slow
 
 
 def started(words: list, **variables: str) -> subprocess.CompletedProcess:

@@ -38,7 +38,7 @@ def test_a_name_that_is_none_is_refused():
         sampler.reference("markov")
 
 
-@pytest.mark.parametrize("name", all_but(NAMES, [SMALL], pytest.mark.heavy))
+@pytest.mark.parametrize("name", all_but(NAMES, [SMALL], pytest.mark.slow))
 def test_data_are_those_that_the_recipe_makes(name):
     one = sampler.reference(name)
     stored, made = one.plain["arrays"], arrays_of(one.recipe)
@@ -47,7 +47,7 @@ def test_data_are_those_that_the_recipe_makes(name):
         np.testing.assert_allclose(stored[key].ravel(), array.ravel(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", all_but(WITH_WEIGHTS, FEW, pytest.mark.heavy))
+@pytest.mark.parametrize("name", all_but(WITH_WEIGHTS, FEW, pytest.mark.slow))
 def test_densities_of_numpy_jax_and_numpyro_are_one(name):
     one = sampler.reference(name)
     space = "attention" if one.network.is_infinite else "weights"

@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.nc")}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_moved_project_goes_on(project, tmp_path, capsys):
     """Bit for bit as one that stayed where it was."""

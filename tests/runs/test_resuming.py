@@ -42,7 +42,7 @@ from tests.commands import (
 from tests.small import within
 from tests.training_recipes import write_training
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 # Few draws are not trusted.
 DONE = (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
 PLUGINS = dict.fromkeys(

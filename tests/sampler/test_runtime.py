@@ -113,7 +113,7 @@ def test_threads_share_settings_of_the_process_until_the_last_has_left():
         jax.config.update("jax_random_seed_offset", before)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_compiled_programs_are_dropped_where_memory_maps_run_short(tmp_path, monkeypatch):
     granted = tmp_path / "granted"
     monkeypatch.setattr(runtime, "MOST_MAPS", granted)
@@ -154,7 +154,7 @@ def test_a_processor_is_divided_unless_its_user_has_done_so(set_before, expected
     assert os.environ["XLA_FLAGS"] == expected
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() > 1, reason="this process has several devices")
 def test_a_run_is_resumed_on_the_devices_that_it_began_on(tmp_path):
     """Begun on the one device of this process; resumed in one that would have two."""

@@ -133,7 +133,7 @@ print(np.asarray(factor(np.diag([4.0, 9.0]).astype(np.float32))["cholesky"]).tol
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_process_that_lowers_nothing_factorises_all_the_same(folder):
     """JAX loads LAPACK where a call of it is lowered; the second process only reads."""
     for _ in range(2):

@@ -52,7 +52,7 @@ def features_of(task, recipe, split):
 # --- the law of the teacher
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one layer, two outputs", "narrow"])
 def test_order_parameters_have_the_law_of_those_of_real_weights(name):
     """Means and second moments of every entry of U_1 … U_a, within 4.5 of their errors."""
@@ -84,7 +84,7 @@ def test_order_parameters_have_the_law_of_those_of_real_weights(name):
             assert np.all(off <= 4.5 * error)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_outputs_and_labels_have_the_law_that_follows_from_order_parameters():
     """fᵀ K⁻¹ f of a teacher is χ² of as many degrees as there are outputs, and so is the noise."""
     squares, noise, recipe = [], [], recipe_of(examples_train=4)
@@ -126,7 +126,7 @@ def test_a_network_outside_the_theory_teaches_as_its_definition_says():
         np.testing.assert_allclose(weights["a"] @ hidden[-1] / math.sqrt(2), outputs, rtol=1e-12)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_temperature_is_drawn_where_it_has_a_prior():
     posterior = {"temperature_spread": 0.5}
     inputs = build_task(recipe_of(posterior=posterior))
@@ -171,7 +171,7 @@ def test_seeds_and_networks_make_other_teachers_and_other_labels_are_the_tasks_o
     assert set(np.unique(own.train.labels)) == {-1.0, 1.0}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_sweep_has_a_teacher_at_every_point_and_python_has_the_same(tmp_path):
     file, out = tmp_path / "taught.toml", tmp_path / "out"
     file.write_text(TINY.replace("[attention]", 'labels = "teacher"\n[attention]'))
@@ -228,7 +228,7 @@ def overlaps_of(one, other):
     return math.log(np.sum(first * second)), cosine, math.log(apart @ apart)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "belief",
     [{}, {"temperature": 0.01}],

@@ -175,7 +175,7 @@ def block_problem(rng) -> TokenProblem:
     return problem_of_splits(network, splits[0], labels, 0.3, splits[1])
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
     """ln p(y, weights) from the loops; its gradient from differences of both signs."""
     problem = block_problem(rng)

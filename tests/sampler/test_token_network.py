@@ -89,7 +89,7 @@ def test_it_equals_loops_over_the_definition(values, norm, name, readout, rng):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_no_example_sees_another_and_batches_do_not_matter(rng, monkeypatch):
     arch, hypernetworks = PAIRED["layer, pair, layer"]
     network = network_of(arch, hypernetworks, "relu", "after")

@@ -137,7 +137,7 @@ def drawn(weights, examples, rng, width):
     return compress(LearningProblem(architecture, jnp.array(attended), labels, TEMPERATURE))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_errors_fall_with_the_root_of_the_number_of_examples():
     """Of u and differences of evidence per example, beside data that were drawn; of u₀ faster.
 
@@ -222,7 +222,7 @@ def test_what_the_other_logits_leave_is_right_to_second_order_by_quadrature():
     assert slope == pytest.approx(4.0, abs=0.05)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_share_of_the_copy_head_follows_depth_and_volume():
     """By logits of all tokens, drawn from the prior but for the copied one, 10 times."""
     one, examples, rng = head(24, 0.3), 8.0, np.random.default_rng(2)

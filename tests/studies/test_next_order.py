@@ -6,7 +6,7 @@ import pytest
 from runs.studies.next_order.mathematics import fit_power_law
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_power_law_is_found_with_its_error_whatever_is_resolved(rng):
     """Signed differences c/N in noise that hides the last ones: no bias by choosing the others."""
     widths, repetitions = np.array([30, 50, 100, 200, 300, 500, 1000]), 400

@@ -103,7 +103,7 @@ def test_the_kernel_is_that_of_loops_over_heads_and_tokens(rng):
     assert_equal_to_rounding(received.prior, np.diagonal(expected), operations=1000)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_linear_values_give_the_linear_theory(rng):
     arch = OUTPUTS
     problem, test, (data, tested) = nonlinear_problem(arch, "linear", rng, examples=8)
@@ -129,7 +129,7 @@ def test_linear_values_give_the_linear_theory(rng):
         np.testing.assert_allclose(found.reshape(one.shape), one, rtol=0, atol=1e-10)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_infinite_width_is_where_all_order_parameters_are_those_of_the_prior(rng):
     problem, test, _ = nonlinear_problem(OUTPUTS, "relu", rng)
     limit = OrderParameters.gp_limit(OUTPUTS)
@@ -141,7 +141,7 @@ def test_infinite_width_is_where_all_order_parameters_are_those_of_the_prior(rng
     assert_equal_to_rounding(received.prior, np.repeat(expected.prior, 2), operations=200)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_minimum_is_one_and_found_from_other_starts(rng):
     """The slope of the action is zero there by differences, and no start finds another one."""
     problem, _, _ = nonlinear_problem(TWO, "relu", rng, examples=10)

@@ -146,7 +146,7 @@ def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, r
         assert_equal_to_rounding(log_joint + value / 2 + measure, constant, **rounding)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["narrow", "three layers, two outputs"])
 def test_value_gradient_and_hessian(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)

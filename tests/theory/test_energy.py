@@ -192,7 +192,7 @@ def close(received, expected):
     np.testing.assert_allclose(received, expected, rtol=0, atol=RELATIVE * scale)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @CASES
 def test_value_slope_and_curvature(name, rng):
     problem, overlap, energy = energy_around(name, rng)

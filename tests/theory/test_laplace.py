@@ -42,7 +42,7 @@ def posterior_of(name, rng):
     return problem, LogPosterior(problem)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @CASES
 def test_density_and_its_first_two_derivatives(name, rng):
     problem, posterior = posterior_of(name, rng)
@@ -65,7 +65,7 @@ def test_mode(name, rng):
     assert np.linalg.norm(mode.point) > 0.1
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["narrow, two outputs"])
 def test_third_and_fourth_derivatives(name, rng):
     """All along the directions v_a of unit variance: drift t, Φ_abc and Σ_ac Φ_aacc."""
@@ -102,7 +102,7 @@ def laplacian(function, point, basis):
     return jnp.sum(jax.vmap(second)(basis))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one layer, two outputs"])
 def test_moments_of_the_order_parameters(name, rng):
     """ΔU_l = −½ ∂U_l·S t + ½ tr(S ∂²U_l), T = ∂U_1 S ∂U_1ᵀ with S from the plain Hessian."""

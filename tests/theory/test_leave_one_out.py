@@ -120,7 +120,7 @@ def test_digits_are_kept_where_the_temperature_is_tiny(temperature, compressed, 
     np.testing.assert_allclose(received, expected, rtol=digits)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_saddle_point_moves_as_if_the_example_had_not_been_there(rng):
     """Against saddle points solved without each example; what is left is of second order."""
     arch = Architecture((2,), (30, 30), (1.0, 1.0, 1.0), channels=4)

@@ -76,7 +76,7 @@ def errors_of_both_orders(problem, span):
     return expansion, errors
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_orders_of_the_errors_in_the_width():
     """With P = N the leading order is off by 1/N, the next order by 1/N², in every quantity."""
     widths = np.array([8, 32, 128])
@@ -140,7 +140,7 @@ def test_without_data(name, rng):
     np.testing.assert_allclose(prior, kernel, rtol=1e-12)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_predictors_by_brute_force(name, rng):
     """E[m] and E[v] + Var[m] with derivatives of a plain predictor along every direction."""
@@ -169,7 +169,7 @@ def test_predictors_by_brute_force(name, rng):
         np.testing.assert_allclose(received, values, rtol=0, atol=1e-8 * np.abs(values).max())
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [1, 16])
 def test_limits_of_what_is_fine(examples):
     """Below both limits the errors are those that the module promises; above they can be larger."""
@@ -189,7 +189,7 @@ def test_limits_of_what_is_fine(examples):
     assert any(beyond)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_narrow_layer_by_importance_draws():
     """One unit below an order parameter of 2 × 2: the saddle point is far off, E[U_1] is not.
 
@@ -274,7 +274,7 @@ def test_an_order_parameter_that_is_not_positive():
     refuses_to_predict(expansion)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_rounding_of_the_gradient_is_no_reason_to_refuse(monkeypatch):
     """Labels of 200 standard deviations: |∇Φ| stays above its tolerance, the mode is found."""
     architecture = Architecture((2,), (4, 2), (1.0, 1.0, 1.0), channels=3, outputs=2)

@@ -53,7 +53,7 @@ def test_gaussian_means_are_those_of_quadrature(values):
     assert np.abs(np.transpose(moments) - expected).max() < 1e-10
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("values", DEFINITIONS)
 def test_slopes_of_the_pair_moment_are_finite_at_full_correlation(values):
     """They agree with differences away from it, and along q₁₁ = q₁₂ = q₂₂ everywhere."""
@@ -142,7 +142,7 @@ def test_linear_values_give_the_linear_theory_at_infinite_width(rng):
     assert_equal_to_rounding(evidence, -0.5 * energy, operations=500, condition=100)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("values", ["relu"])
 def test_pairs_in_batches_and_one_set_with_itself_are_all_at_once(values, rng, monkeypatch):
     """Also the diagonal, of examples alone, is that of pairs."""
@@ -161,7 +161,7 @@ def test_pairs_in_batches_and_one_set_with_itself_are_all_at_once(values, rng, m
     np.testing.assert_array_equal(last[:, 0], prior)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_tokens_that_no_query_reads_do_not_matter(rng):
     """Padding of zeros has variance 0: no attention reaches it, and nothing is undefined."""
     problem, _, (data, _) = nonlinear_problem(TWO, "relu", rng, readout="last")

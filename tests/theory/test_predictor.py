@@ -62,7 +62,7 @@ def test_mean_and_variance_condition_a_gaussian(name, rng):
     assert np.all(np.asarray(variance) > 0)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_chunks_of_test_examples_change_nothing(rng, monkeypatch):
     problem, attended, factor = eleven_tests("two layers, three outputs", rng)
     predictor, stored = both_forms(problem, attended)

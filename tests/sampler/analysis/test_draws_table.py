@@ -45,7 +45,7 @@ def written(rng, directory, *, outputs=1, weights=False, **settings):
     return problem, collected
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
     problem, collected = written(rng, tmp_path, outputs=outputs)
@@ -89,7 +89,7 @@ def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
                 assert len(np.unique(group.coords[axis])) == size
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
     problem, collected = written(rng, tmp_path, weights=True)
     posterior = read_draws(tmp_path)["posterior"].to_dataset()
@@ -107,7 +107,7 @@ def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
     assert not set(expected) & set(Draws(read_draws(tmp_path)).judged)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, rng, tmp_path):
     _, collected = written(rng, tmp_path, outputs=outputs, limits=NOTHING_WHOLE)

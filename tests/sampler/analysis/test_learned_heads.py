@@ -67,7 +67,7 @@ def exchanged(draws, seed=1):
     return found, orders
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_exchanging_heads_at_random_leaves_means_of_matrices_and_numbers_as_they_are():
     problem, logits, _ = taught()
     draws = around(logits)
@@ -137,7 +137,7 @@ def test_the_medoid_is_that_of_all_orders():
     assert medoid([costs], [((0, 1),)]) == np.argmin(best)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_order_parameters_go_with_their_paths():
     """U₁ of exchanged heads in matched order is that of the heads before, and so is its mean.
 
@@ -171,7 +171,7 @@ def test_order_parameters_go_with_their_paths():
     assert np.abs(found[1][1].mean(axis=(0, 1)) - expected).max() > 0.1
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
     """K = Σ U^{(π,c),(π',d)} φ^π(x)·φ^π'(y), draw by draw; alignment as the theory defines it."""
     problem, logits, _ = taught()
@@ -199,7 +199,7 @@ def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
     np.testing.assert_allclose(table["kernel_alignment"], alignment, rtol=1e-4)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_numbers_of_heads_are_means_over_draws():
     problem, logits, _ = taught()
     draws = around(logits)
@@ -218,7 +218,7 @@ def test_numbers_of_heads_are_means_over_draws():
     )
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_errors_of_repetitions_are_those_of_their_weighted_means():
     """Weights in proportion to evidence; the error is that of a ratio of means."""
     problem, logits, _ = taught()

@@ -74,7 +74,7 @@ FAST = [("order_parameters", FEW, 1), ("weights", MANY, 2)]
 PAIRS = [
     *FAST, ("order_parameters", MANY, 2), ("weights", FEW, 1),
 ]  # fmt: skip
-OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.long)
+OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.nightly)
 
 
 def examples_of(problem, attended, labels):
@@ -83,9 +83,9 @@ def examples_of(problem, attended, labels):
     return Combinations.of(problem.learning, attended, labels)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("space", "examples", "outputs"), [*all_but(PAIRS, FAST, pytest.mark.long), *OTHERS]
+    ("space", "examples", "outputs"), [*all_but(PAIRS, FAST, pytest.mark.nightly), *OTHERS]
 )
 def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs):
     """Given all weights by the network, given U_1 by the kernel machine without the example."""
@@ -148,7 +148,7 @@ def test_terms_are_those_of_arviz(rng):
     assert limit_of_k(1000) == pytest.approx(loo.good_k, rel=1e-12)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("repetitions", [None, 8])
 def test_the_error_of_the_sum_is_that_of_independent_repetitions(repetitions, rng):
     """Terms come from the same draws: θ of N(0, 0.3²), where ln p(y_i | θ) = −(y_i − θ)²/2."""
@@ -192,7 +192,7 @@ def test_repetitions_count_by_their_weights():
     np.testing.assert_allclose(alone["elpd"], -np.log(inverse[1]), rtol=1e-12)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [FEW, MANY])
 def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
     problem = problem_for(examples)

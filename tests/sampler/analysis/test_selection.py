@@ -149,13 +149,13 @@ def finished(arrays, tmp_path_factory) -> Path:
     return folder / "run" / "results"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_test_labels_have_no_part_in_the_choice(finished, arrays, tmp_path):
     changed = arrays | {"labels_test": -arrays["labels_test"]}
     assert read(solved(tmp_path / "run", changed)) == read(finished)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path):
     np.savez(tmp_path / "arrays.npz", **arrays)
     task, sampling = 'kind = "arrays"\npath = "arrays.npz"', 'draws = 50\npoints = "selected"'
@@ -175,7 +175,7 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path):
     assert not (not_chosen / "reproduction" / "draws.nc").exists()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_choice_that_cannot_be_made_is_refused(tmp_path, capsys):
     recipe = write_recipe(tmp_path, sampler='draws = 50\npoints = "selected"')
     assert command("run", recipe, "--out", tmp_path / "results") == ExitCode.BAD_INPUT

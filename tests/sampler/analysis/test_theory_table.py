@@ -154,7 +154,7 @@ def random_overlaps(architecture, rng, chains, draws):
 NAMES = ["one head", "two layers, three outputs", "narrow"]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
     problem = problem_of(name, rng)
@@ -243,7 +243,7 @@ def without_validation(problem):
     return Problem(problem.learning, problem.attended_test, *split)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one head", "two layers, three outputs"])
 @pytest.mark.parametrize("validated", [True, False])
 def test_it_is_infinite_width_of_a_problem_at_that_temperature(name, validated, rng):
@@ -280,7 +280,7 @@ def test_an_end_of_the_range_is_said(rng):
     assert found.bound == "lowest"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_table_is_the_same_where_rows_stand_for_the_examples(monkeypatch):
     """Of 60 examples of twelve features; a kernel has as many components as rows."""
     recipe = sampler.Recipe(

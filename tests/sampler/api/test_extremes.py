@@ -44,7 +44,7 @@ def test_what_cannot_be_factorised_is_refused(extreme, algorithm):
     assert caught.value.value == extreme["temperature"]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_at_the_lowest_temperature_results_are_compared():
     """No variance is negative and no probability is NaN."""
     recipe = extreme_recipe(4e-15)

@@ -69,7 +69,7 @@ def test_a_recipe_knows_arrays_by_their_values(arrays):
     assert teacher.task.labels == "teacher"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_directory_keeps_the_arrays_of_its_recipe(arrays, tmp_path, undrawn):
     """A command then does what Python does: nothing is left to be done, or the same is refused."""
     recipe = recipe_of(sampler.Arrays(**arguments_of(arrays)))

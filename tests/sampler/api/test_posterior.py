@@ -29,7 +29,7 @@ def joint(recipe: sampler.Recipe, space: str) -> tuple[float, float]:
     return float(log_density(model, (), kwargs, flat.sites(point))[0]), float(flat(point))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_what_a_recipe_says_of_sampling_has_no_part_in_the_posterior(tmp_path):
     of_model, of_function = joint(RECIPE, "weights")
     assert of_model == pytest.approx(of_function, rel=1e-10)
@@ -40,13 +40,13 @@ def test_what_a_recipe_says_of_sampling_has_no_part_in_the_posterior(tmp_path):
     assert of_file == pytest.approx((of_model, of_function), rel=1e-13)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_run_has_the_posterior_of_its_recipe():
     of_recipe = joint(sampler.Recipe.load(STORED / "recipe.toml"), "order_parameters")
     assert joint(sampler.open_results(STORED).recipe, "order_parameters") == of_recipe
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_more_examples_than_features_keep_their_labels():
     recipe = RECIPE.changed({"task.examples_train": 60})
     labels = build_task(recipe).train.labels[:, 0]
@@ -60,7 +60,7 @@ def test_more_examples_than_features_keep_their_labels():
         assert trace["y"]["value"].shape == (60,)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_network_outside_the_theory_has_hidden_weights_and_all(without_annotation_checks):
     block = {"norm": "before", "residual": True, "mlp": {"width": 2, "activation": "gelu"}}
     recipe = RECIPE.changed({f"network.{key}": value for key, value in block.items()})
@@ -119,7 +119,7 @@ def solved_and_sampled(recipe: sampler.Recipe) -> list[np.ndarray]:
     return [one["order_parameter"].values for one in tables]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_settings_of_the_process_change_no_number(strictly):
     """What is handed out keeps to all but a guard of transfers, which it names."""
     expected, handed_out = solved_and_sampled(RECIPE), joint(RECIPE, "order_parameters")

@@ -47,7 +47,7 @@ def small_arrays(rng, *, layers=2, heads=2) -> dict[str, np.ndarray]:
     return arrays
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_numbers_are_those_of_the_command_line(results, tmp_path, undrawn):
     theory, draws, comparison = results
     recipe = tmp_path / "tiny.toml"
@@ -84,7 +84,7 @@ def test_a_comparison_has_every_number_with_its_error(results):
         assert np.isfinite(scores.loc["sampled", ["error", "test_error"]].astype(float)).all()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_stored_draws_are_the_same_and_go_on_where_they_were(results, tmp_path):
     stored = sampler.sample(RECIPE, **CHAINS, out=tmp_path / "kept", progress=False)
     assert stored["posterior"].equals(results[1]["posterior"])
@@ -132,7 +132,7 @@ def warned(call) -> tuple:
     return result, [str(one.message) for one in of_results]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_draws_and_theories_that_fail_are_warned_of():
     draws, found = warned(lambda: sampler.sample(RECIPE, **CHAINS, progress=False))
     assert sampler.compare(None, draws).reliability.tone == "bad"
@@ -151,7 +151,7 @@ sampler.solve(recipe)
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_what_calls_is_the_line_that_is_warned_of():
     """In a process of its own, where no annotation is checked in between."""
     done = subprocess.run(
@@ -161,7 +161,7 @@ def test_what_calls_is_the_line_that_is_warned_of():
     assert re.findall(r"^(.*): ReliabilityWarning", done.stderr, re.MULTILINE) == ["<string>:5"]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_of_results_that_pass_nothing_is_said():
     theory, found = warned(lambda: sampler.solve(RECIPE))
     assert theory.attrs["converged"]
@@ -171,7 +171,7 @@ def test_of_results_that_pass_nothing_is_said():
     assert not found
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_theories_of_nonlinear_values_are_compared_as_theories_of_ones_own_are():
     """Of all quantities that they predict, beside a prediction of the user's."""
     recipe = RECIPE.changed({"network.values": "erf"})

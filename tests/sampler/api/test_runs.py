@@ -13,7 +13,7 @@ from tests.commands import (
     without_drawing,
 )
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.slow
 
 TABLES = {
     "name": "tiny",

@@ -54,7 +54,7 @@ def test_a_model_is_moved_with_its_pictures(folder, tmp_path):
         (folder / "pictures.npz").write_bytes(kept)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_task_is_that_of_the_trained_network(folder):
     """Its weights give its own predictions on every split: layer by layer, and in the theory."""
     recipe = load(folder)
@@ -140,7 +140,7 @@ def test_what_cannot_be_used_is_refused(folder, setting, field):
     assert caught.value.field == field
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_omniglot_in_a_folder_that_moved(tmp_path):
     """Training from zip files; the folder then moves."""
     files = tmp_path / "files"

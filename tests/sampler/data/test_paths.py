@@ -42,7 +42,7 @@ def test_heads_of_a_deep_transformer_are_refused():
         assert refused.value.field == "network.heads"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_kept_heads_of_a_deep_transformer_have_the_theory_of_those_alone():
     deep, kept = with_tokens((8,) * 6), ((5, 1), *((2,),) * 5)
     few = {

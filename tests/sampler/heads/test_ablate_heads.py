@@ -73,7 +73,7 @@ def test_every_head_is_removed_alone(alone):
     assert len(alone.plot("orders").axes) == 1
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_numbers_are_of_validation_and_measures_of_test_examples(alone):
     """Other examples of one split change its numbers and leave those of the other as they are."""
 
@@ -89,7 +89,7 @@ def test_numbers_are_of_validation_and_measures_of_test_examples(alone):
     assert changed(removed(test=drawn(8))) == measured
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(alone):
     settings = {"layers": (2, 2), "heads": {2: [1]}}
     found = sampler.ablate_heads(Layers(), **UNSEEN, **settings, **QUIET).to_dataframe()

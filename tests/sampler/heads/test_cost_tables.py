@@ -56,7 +56,7 @@ def test_at_random_is_the_mean_with_its_spread(found):
     np.testing.assert_allclose(received, drawn.mean(axis=0))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_figures_show_the_numbers_that_there_are(found):
     alone = found.drop_vars(["head_score", *cost_tables.IN_ORDER])
     del alone.attrs["widths"]

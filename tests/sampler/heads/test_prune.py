@@ -147,7 +147,7 @@ def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing
     assert np.abs(received - solved.without([])).max() > 1e-3 * np.abs(received).max()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_prune_writes_costs_orders_and_figures(folder):
     """Of the network's own forward pass, token by token, and of the theory without heads."""
     words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
@@ -191,7 +191,7 @@ def test_prune_writes_costs_orders_and_figures(folder):
     assert found.attrs["examples_validation"] == 24
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("validated", [True, False])
 def test_taylor_importance_is_of_validation_examples_where_there_are_any(folder, validated):
     task, problem = load(folder, *([] if validated else ["task.examples_validation=0"]))

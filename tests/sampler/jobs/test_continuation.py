@@ -38,7 +38,7 @@ def test_finished_run_is_left_alone(copy, recipe_file):
     assert {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")} == before
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [["run"], ["resume"], ["reproduce"], ["compare"], ["diagnose"], ["report"], ["prune"]],
@@ -54,7 +54,7 @@ def test_what_computes_nothing_here_leaves_who_computed_it(words, copy, recipe_f
     assert (copy / "manifest.json").read_bytes() == before
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_reproduction_has_the_same_bits_and_results_that_differ_are_named(copy, capsys):
     """The reproduction is there the second time: it is compared again, not computed again."""
     assert command("reproduce", copy) == ExitCode.OK

@@ -65,7 +65,7 @@ AFTER_THE_DRAWS = [
 ]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "what", "problem"), AFTER_THE_DRAWS)
 def test_nothing_after_the_draws_costs_a_run_its_exit_code(
     where, what, problem, stored, monkeypatch

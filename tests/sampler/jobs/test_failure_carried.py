@@ -312,7 +312,7 @@ def finished(tmp_path_factory):
     return folder / "sweep", code
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_every_command_ends_with_the_exit_code_of_what_failed(finished, capsys, undrawn):
     directory, code = finished
     failed = ExitCode.DIAGNOSTICS_FAILED
@@ -339,7 +339,7 @@ def test_every_command_ends_with_the_exit_code_of_what_failed(finished, capsys, 
         assert str(int(failed)) in re.findall(r"exit code (\d+)", page.text)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_an_evidence_beside_draws_that_fail_is_not_trusted(finished):
     """By importance it needs none of the draws, and is right beside a few of them."""
     directory, _ = finished

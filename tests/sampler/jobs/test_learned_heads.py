@@ -67,7 +67,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_run_samples_attention_and_leaves_what_there_is(finished):
     stored = {path.name for path in finished.iterdir()}
     assert "theory.nc" not in stored
@@ -174,7 +174,7 @@ def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
     np.testing.assert_allclose(task.train.attention[1][..., -1:], second, rtol=1e-12)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_teacher_of_infinite_width_has_the_covariance_of_its_kernel():
     """Given attention its outputs are Gaussian, with the kernel of infinite width."""
     found = []

@@ -93,7 +93,7 @@ def test_warmup_is_short_only_where_the_hessian_is_known():
     assert found == [50, 150, 150]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_recorded_choice_is_used_whatever_would_be_chosen_now(tmp_path):
     file, out = tmp_path / "tiny.toml", tmp_path / "out"
     file.write_text(RECIPE)

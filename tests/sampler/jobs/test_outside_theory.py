@@ -20,7 +20,7 @@ from tests.learned import learned_recipe
 from tests.problems import NetworkData
 from tests.token_networks import Learned, loops
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.slow
 
 RELU = f"""{SMALLEST}
 [sampler]

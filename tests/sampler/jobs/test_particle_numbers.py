@@ -12,7 +12,7 @@ from sampler.posterior.initial_distribution import InitialDistribution
 from tests.problems import chain_settings, scalar_problem, space_of
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_repetitions_draw_their_labels_with_numbers_of_their_own(rng):
     """Of the same particles what is computed is the same, and what is drawn is independent."""
     space, count = space_of(scalar_problem(rng)[0]), 400

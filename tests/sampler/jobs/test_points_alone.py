@@ -134,7 +134,7 @@ SOLVED = [
 ]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", SOLVED, ids=sweep_id)
 def test_the_theory_of_a_point_is_that_of_its_recipe_alone(sweep, recipe, tmp_path):
     """Bit for bit, but for what only the points of a sweep have."""
@@ -154,7 +154,7 @@ def test_the_theory_of_a_point_is_that_of_its_recipe_alone(sweep, recipe, tmp_pa
             np.testing.assert_array_equal(received[name], numbers, err_msg=name)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_finished_point_whose_data_are_others_by_now_is_refused(recipe, tmp_path, capsys):
     """As its recipe is alone, though the data of the first point are as they were."""
     path, out = recipe(f"{ATTENDED}theory.starts = 1\n"), tmp_path / "out"

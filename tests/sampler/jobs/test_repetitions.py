@@ -17,7 +17,7 @@ from sampler.storage.result_files import read_draws
 from tests.commands import in_process, made_once, settings
 from tests.problems import TEMPERED
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 FEW = ("sampler.algorithm=tempered", "sampler.particles=32", "sampler.space=order_parameters")
 COUNTED = (*FEW, "sampler.until=draws")
 

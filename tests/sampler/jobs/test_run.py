@@ -122,7 +122,7 @@ def test_stored_weights_reproduce_stored_overlaps(finished):
     np.testing.assert_allclose(draws["order_parameter_layer_2"], expected, rtol=1e-12)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_stages_again_from_stored_results(finished):
     _, directory = finished
     comparison = (directory / "comparison.json").read_bytes()
@@ -136,7 +136,7 @@ def test_stages_again_from_stored_results(finished):
     assert {path.stem for path in (directory / "figures").glob("*.png")} >= FIGURES
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path):
     directory = tmp_path / "apart"
@@ -151,7 +151,7 @@ def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path):
     assert set(strict_json(directory / "manifest.json")["stages"]) == {"solve", "sample"}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_path):
     """Which has no predictions then but those of infinite width, which need no solution."""

@@ -87,7 +87,7 @@ def test_stored_draws_of_a_large_predictor_are_judged_unless_others_tell_them(ju
     assert any("predictor" in reason for reason in received.reasons) is judged
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_verdict_names_a_search_that_failed():
     """Of labels of a million."""
     rng = np.random.default_rng(1)
@@ -118,7 +118,7 @@ def two(tmp_path):
     return [shutil.copytree(FIXTURES / "finished", tmp_path / name) for name in ("one", "other")]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_models_of_several_runs_end_the_comparison(two, undrawn):
     in_process("compare", *two)
     assert (two[0] / "figures" / "models.png").is_file()
@@ -130,7 +130,7 @@ def test_models_of_several_runs_end_the_comparison(two, undrawn):
     assert found.plot().axes
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_other_labels_are_a_reason_not_to_compare(two, undrawn):
     with h5py.File(two[1] / "draws.nc", "r+") as file:
         file["leave_one_out"].attrs["labels"] = "of others"

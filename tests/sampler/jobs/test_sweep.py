@@ -19,7 +19,7 @@ from sampler.settings.toml import parse_over
 from tests.commands import TINY_SAMPLED, finish, made_once, settings, start, without_drawing
 from tests.commands import in_process as command
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
 SEED = "sampler.seed"
 GRID = ("network.widths=3,5", f"{SEED}=2,3")

@@ -14,7 +14,7 @@ from sampler.storage.result_files import read_draws
 from tests.commands import TINY, made_once, settings, without_drawing
 from tests.commands import in_process as command
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
 FAST = ("sampler.warmup=100", "sampler.max_draws=1200")
 # Chains of short steps, which 1,200 draws do not suffice for.

@@ -39,7 +39,7 @@ def recipe(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_two_threads_of_a_dask_worker_do_what_one_does(tmp_path):
     """NumPyro's handlers are one list for all threads; both points sample a NumPyro model by it."""
@@ -102,7 +102,7 @@ def python(program: str, folder: Path, **options) -> subprocess.Popen:
     )
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_point_that_kills_its_workers_is_given_up_and_the_others_are_done(tmp_path):
     printed = []
     for _ in range(MOST_ATTEMPTS + 1):
@@ -154,7 +154,7 @@ time.sleep(100)
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_worker_ends_with_the_pipe_of_its_command(tmp_path):
     with python(ORPHAN, tmp_path, stdin=subprocess.PIPE) as worker:
         assert worker.stdout.readline() == "waits\n"
@@ -163,7 +163,7 @@ def test_a_worker_ends_with_the_pipe_of_its_command(tmp_path):
         assert worker.wait(20) == ExitCode.REQUEUE
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_points_whose_workers_cannot_begin_fail_with_their_reason(tmp_path):
     """As where a recipe is spoilt after it was checked: no worker is begun again and again."""
     (tmp_path / RECIPE_FILE).write_text("spoilt")

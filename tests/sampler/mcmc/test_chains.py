@@ -94,7 +94,7 @@ def default_run(space):
     return sampled(space, SETTINGS)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_chains_are_those_of_numpyro(space, default_run):
     run, steps = default_run, STATIC.leapfrog_steps
     start = {"init_strategy": infer.init_to_sample()}
@@ -125,7 +125,7 @@ def test_chains_are_those_of_numpyro(space, default_run):
     assert not np.array_equal(run.draws["V_1"][0], run.draws["V_1"][1]), "chains must differ"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_chains_side_by_side_are_those_one_after_the_other(space, default_run, monkeypatch):
     """As on a GPU, and as on a processor."""
     as_here = runtime.on_accelerator()
@@ -146,7 +146,7 @@ def test_chunks_count_to_the_end_of_each_phase(default_run):
     assert np.unique(noise).size == noise.size, "every draw of every chain has a key of its own"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monkeypatch):
     monkeypatch.setattr(observer, "CHUNK_DRAWS", 3)
     monkeypatch.setattr(chains, "CHUNK_SECONDS", 0.0)
@@ -161,7 +161,7 @@ def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monke
         assert_same(getattr(hurried, part), getattr(default_run, part))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(("phase", "done"), [("warmup", 5), ("draws", 5)])
 def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
     phase, done, space, default_run, monkeypatch
@@ -194,7 +194,7 @@ def check_phases(received):
     assert [chunk.compiled for chunk in received] == [True] + [False] * (len(received) - 1)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_thinning_keeps_every_kth_draw_and_counts_every_step(space, default_run):
     thinning, kept = 3, 4
     run = sampled(space, replace(SETTINGS, draws=kept, thinning=thinning))
@@ -226,7 +226,7 @@ class UnstableSteps(StaticHmc):
         )
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_divergences_between_kept_draws_are_counted():
     space, algorithm = Normal.standard(2), UnstableSteps(0.8, 5)
     settings, thinning, kept = replace(SETTINGS, warmup=0, draws=120), 4, 30
@@ -299,8 +299,8 @@ def work(name: str, algorithm: Algorithm, widths, variances, temperature: float,
     return space, np.concatenate(draws, axis=1)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", all_but(ALGORITHMS, ["split_hmc"], pytest.mark.long))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", all_but(ALGORITHMS, ["split_hmc"], pytest.mark.nightly))
 def test_one_compilation_serves_all_widths_temperatures_and_variances(name, compiled):
     space, algorithm = "order_parameters", ALGORITHMS[name]
     first, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)

@@ -48,7 +48,7 @@ def chains(space, *, count: int = 4, draws: int = 1000) -> np.ndarray:
     return np.concatenate([sites[name] for name in space.shapes], axis=-1)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
@@ -70,7 +70,7 @@ def test_one_head_by_quadrature(rng):
     assert abs(wrong.value - exact) > 4 * wrong.error
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_error_has_a_part_of_each_of_both_samples(rng):
     """Independent draws of N(0, 1), and a t beside it: estimates spread as their errors say."""
     any_space = space_of(scalar_problem(rng)[0], whitened=False)

@@ -51,7 +51,7 @@ def one_by_one(space, points, numbers):
     }
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPACES)
 def test_what_overlaps_do_not_tell_is_observed_of_all_draws(name):
     """Where they do, large predictors are those of every eighth draw."""
@@ -104,7 +104,7 @@ def gathered(space, resume=None, collected=None) -> tuple[DrawCollector, list]:
     return collected, stops
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_chains_gather_the_same_in_chunks_of_odd_lengths_and_where_they_go_on(monkeypatch):
     space = space_named("order_parameters")
     whole, _ = gathered(space)

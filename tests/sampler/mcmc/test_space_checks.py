@@ -32,7 +32,7 @@ def test_a_smooth_density_is_smooth_and_its_condition_is_that_of_the_kernel(name
     assert (cold - 1.0) / (found["condition_number"] - 1.0) == pytest.approx(1e3, rel=1e-9)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_roughness_is_measured_where_steps_are_too_short_and_said_where_it_matters(
     rng, monkeypatch
 ):
@@ -63,7 +63,7 @@ def in_single_precision(problem):
     return draw_posterior(problem, settings, show=False)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_chains_in_single_precision_are_refused_where_rounding_moves_ln_p(rng):
     problem = small_problem(rng)
     assert in_single_precision(problem)["sample_stats"]["lp"].dtype == np.float32
@@ -116,7 +116,7 @@ def test_labels_of_zero_fix_the_mean_of_the_predictor_and_nothing_else(rng):
     assert not found["order_parameter"].any()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_run_that_the_problem_fixes_an_element_of_can_be_trusted(rng):
     """It ends when it is trusted; its file says what is fixed, which alone may stand still."""
     problem = small_problem(rng)

@@ -92,7 +92,7 @@ def test_a_trajectory_run_backwards_ends_where_it_began(space, rng):
     assert_equal_to_rounding(-start, momentum, operations=20 * size, condition=100.0)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [False, True])
 def test_a_trajectory_finds_where_it_begins(single, space, rng):
     """Without density and slope there it ends where it ends with them, to the last bit."""
@@ -111,7 +111,7 @@ def test_a_trajectory_finds_where_it_begins(single, space, rng):
     np.testing.assert_allclose(begin.slope, slope, **precision)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_trajectory_preserves_volume(space, rng):
     """The determinant of its derivative is 1."""
     size = space.size
@@ -130,7 +130,7 @@ def test_a_trajectory_preserves_volume(space, rng):
     )
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_energy_error_falls_with_the_square_of_the_step(space, rng):
     size = space.size
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
@@ -190,7 +190,7 @@ def test_warmup_ends_with_what_it_has_found():
     assert angles.min() < 0.4 * np.pi < 0.6 * np.pi < angles.max()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     """By them a stiff normal distribution takes one step a draw, and draws do not depend on each
     other; with those of the prior it takes as many steps as its condition asks for.
@@ -212,7 +212,7 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     assert np.min(ess) >= SHARE_INDEPENDENT * 4 * 400
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_exact_posterior_of_a_single_path(precision):
     problem, test = scalar_problem(np.random.default_rng(4))
@@ -248,7 +248,7 @@ class WrongSlope(Linear):
         return 0.7 * super().slope(point)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_law_does_not_depend_on_the_gradient():
     # In one precision gradients come with values, from which they cannot differ.
     plain = normal(known=False).with_single_gradients()
@@ -281,7 +281,7 @@ def test_what_a_gradient_reads_decides_whether_single_precision_may_pay(name, rn
     assert ALGORITHM.suited(many).gradient_dtype == "float64"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])
 def test_repeated_examples_at_a_very_small_temperature_do_not_stop_chains(algorithm, rng):
     """Six examples three times over, more than columns of G: by quadrature."""

@@ -155,7 +155,7 @@ def test_what_is_not_judged_does_not_keep_chains_going(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error():
     """Of 400 short runs, mean ± 1.96 MCSE covers the truth in 92 to 97 %."""
     rng = np.random.default_rng(17)

@@ -100,7 +100,7 @@ def exact_moments(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return np.concatenate([mean, np.diagonal(second), second[0, 1:]])
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("start", START)
 def test_gaussian_evidence_and_moments(start, linear):
     space, evidence, mean, covariance = linear
@@ -283,7 +283,7 @@ def test_equal_starts_disagree_as_often_as_stated(count, rng):
 # --- problems of this program
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_all_spaces_have_the_evidence_of_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence

@@ -99,7 +99,7 @@ DATA = {
 EVERY_SPACE = [(kind, space, SPREAD) for kind, (_, spaces) in DATA.items() for space in spaces]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "spread"), [*EVERY_SPACE, ("narrow", "order_parameters", 0.0)]
 )
@@ -184,7 +184,7 @@ class TokensOfExamples:
         self.attention = tuple(map(np.asarray, attention))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("space", ["weights", "order_parameters"])
 def test_order_parameters_and_what_is_asked_for_are_sites(space, rng):
     problem = replace(
@@ -220,7 +220,7 @@ def many_examples(rng, outputs: int):
     return whole, compress(whole)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["examples", "rows"])
 def test_labels_that_are_simulated_have_the_covariance_of_the_kernel(kind, rng):
     """Mean zero and K + 𝒯 1, and the density is that of the draws."""
@@ -242,7 +242,7 @@ def test_labels_that_are_simulated_have_the_covariance_of_the_kernel(kind, rng):
     assert_within_mcse(products, np.eye(len(products)), spread, k=5)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_new_labels_are_those_of_the_joint_gaussian(rng):
     """y_new given y: its density against the joint kernel, its moments against the predictor."""
     arch = ARCHITECTURES["one layer, two outputs"]
@@ -300,7 +300,7 @@ def problem(rng):
     return replace(problem, temperature_spread=0.5)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES[:2])
 def test_the_density_is_prior_times_likelihood(space, problem, rng):
     flat = flat_of(problem, space)
@@ -313,7 +313,7 @@ def test_the_density_is_prior_times_likelihood(space, problem, rng):
     assert float(warmer.log_likelihood(point)) != float(likelihood)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES[:1])
 def test_it_is_differentiated_compiled_batched_and_an_argument(space, problem, rng):
     flat = flat_of(problem, space)

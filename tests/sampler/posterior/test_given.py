@@ -32,7 +32,7 @@ def observed_often(space, position, name):
     return np.asarray(values, float)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(rng):
     """Given U_1, mean m(x) and variance v(x) + 𝒯 at the training inputs."""
     problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, temperature=0.5)
@@ -47,7 +47,7 @@ def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(rng):
     assert_within_mcse(received.var(axis=0), expected, error)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("compressed", [False, True])
 def test_labels_given_the_others_have_the_law_of_a_refit(compressed, rng):
     """Mean and covariance of the first example's labels, from the kernel machine without it."""
@@ -71,7 +71,7 @@ def test_labels_given_the_others_have_the_law_of_a_refit(compressed, rng):
     assert float(likelihood) == pytest.approx(law.logpdf(problem.labels[0]), rel=1e-5)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_new_labels_and_those_given_the_others_have_noise_of_their_own(rng):
     """Given the position they are independent: no correlation, with its error √(1/n)."""
     problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, temperature=0.5)

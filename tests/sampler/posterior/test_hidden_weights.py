@@ -61,7 +61,7 @@ def dense_columns(predict, position, inputs, arch) -> np.ndarray:
     return np.stack([np.asarray(of_readout(jnp.asarray(unit))) for unit in units], axis=1)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linear", "block", "stream"])
 def test_labels_predictors_and_left_out_examples_are_those_of_a_dense_gaussian(name, rng):
     hidden, whole, predict, inputs, test, arch = posed(name, rng)

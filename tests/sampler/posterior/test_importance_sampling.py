@@ -35,7 +35,7 @@ def overlaps_of(space, draws):
     return [np.asarray(f @ f.swapaxes(1, 2)) for f in factors(jnp.asarray(draws.points))]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("adapted", [True, False])
 def test_one_head_by_quadrature(adapted, rng):
     problem, test = scalar_problem(rng)
@@ -129,7 +129,7 @@ def test_pareto_shape_of_known_tails(shape, rng):
     assert abs(received - shape) <= 4 * error + prior
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "counted"), [(np.nan, True), (-np.inf, False)])
 def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counted, rng):
     """A few draws only, so that the weights alone would be good; no density is a number, too."""

@@ -33,7 +33,7 @@ def plain_potential(problem, space):
     return potential
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 def test_derivatives_of_the_theory_and_by_columns_are_those_of_repeated_differentiation(
     name, rng, monkeypatch
@@ -53,7 +53,7 @@ def test_derivatives_of_the_theory_and_by_columns_are_those_of_repeated_differen
         np.testing.assert_allclose(derivatives.hessian(point), hessian, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one layer", "narrow"])
 def test_where_the_temperature_is_sampled_the_hessian_has_its_row(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=0.3)
@@ -72,7 +72,7 @@ def test_where_the_temperature_is_sampled_the_hessian_has_its_row(name, rng):
     assert_equal_to_rounding(received, np.eye(len(hessian)), condition=condition, **ROUNDING)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.0, SPREAD])
 def test_columns_lead_to_the_same_mode_as_the_theory(spread, rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
@@ -86,7 +86,7 @@ def test_columns_lead_to_the_same_mode_as_the_theory(spread, rng, monkeypatch):
     assert np.abs(ratio - np.eye(len(ratio))).max() < 1e3 * TOLERANCE
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     """The same mode, the scales of the prior, and a refusal of what needs the Hessian."""
     problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=0.3)

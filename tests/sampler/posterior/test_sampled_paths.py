@@ -90,7 +90,7 @@ def densities_and_observables(space: Space, key, position):
     return space.log_density(position), likelihood, space.observe(key, position)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "space"), PAIRS)
 def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case, space):
     learned, fixed, logits = pair_of_spaces(CASES[case], space)
@@ -112,7 +112,7 @@ def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case
         )
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["two layers", "pooled and normalised"])
 def test_gradients_are_those_of_finite_differences(case):
     space = learned_problem(**CASES[case]).space("order_parameters")
@@ -130,7 +130,7 @@ def test_gradients_are_those_of_finite_differences(case):
         np.testing.assert_allclose(gradient @ direction, expected, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_blocks_of_examples_change_nothing(monkeypatch):
     changes = {"task": {**MARKOV, "examples_train": 11}}
     space = learned_problem(**changes).space("order_parameters")
@@ -216,7 +216,7 @@ def quadrature(problem: LearnedProblem) -> dict[str, np.ndarray]:
     return found | {"evidence": total / normal}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
     """Prior draws of the density, weighted by its likelihood, are draws of the posterior."""
     problem = of_positions(rng)
@@ -247,7 +247,7 @@ def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
         assert_within_mcse(mean, np.ravel(exact[name]), mcse, what=name)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_infinite_width_is_the_limit_of_wide_networks():
     """Of three outputs, at a temperature that is sampled."""
     changes = {"task": DIGITS, "heads": (("learned", "near"),)}

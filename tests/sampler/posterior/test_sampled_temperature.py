@@ -44,7 +44,7 @@ def known_problem(problem: LearningProblem, position) -> LearningProblem:
     return LearningProblem(problem.architecture, problem.attended, problem.labels, temperature)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("space", ["order_parameters", "hidden_weights", "weights"])
 def test_a_position_is_observed_and_weighed_at_its_temperature(space, rng):
     """As in the space that has this temperature for given, but for the prior of the temperature."""
@@ -102,7 +102,7 @@ def quadrature(problem: LearningProblem, test, nodes: int = 32):
     return evidence, np.exp(logs - evidence) @ shifts
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     problem = replace(problem, temperature_spread=SPREAD)
@@ -117,7 +117,7 @@ def test_one_head_by_quadrature(rng):
     assert_within_mcse(mean, temperature, error, ess=ess)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_weights_drawn_back_have_the_predictor_of_their_temperature(rng):
     """One draw of the order parameters, many of the weights: the predictor's exact law."""
     problem = problem_of("two layers", rng)

@@ -51,7 +51,7 @@ def test_vectors_and_positions_are_each_others_inverse(space, rng):
     assert {n: v.shape for n, v in drawn.items()} == {n: v.shape for n, v in of_one.items()}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_slope_is_that_of_finite_differences_also_in_single_precision(space, rng):
     point, along = 0.5 * rng.standard_normal((2, space.size))
     value = jax.jit(space.potential)
@@ -93,7 +93,7 @@ def test_the_reference_is_the_mode_or_else_the_prior(rng):
     assert (float(centre[TEMPERATURE][0]), float(scale[TEMPERATURE][0])) == (0.0, SPREAD)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("by_numpy", [False, True])
 def test_draws_of_the_prior_have_its_moments(space, by_numpy, rng):
     known = space.draw_by_numpy(4000, rng) if by_numpy else {}
@@ -235,7 +235,7 @@ class Nothing(Data):
         return self.labels, self.labels
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_new_space_is_sampled(rng):
     """Against the normal posterior of a mean in closed form, within six standard errors."""
     labels, temperature = 1.0 + rng.standard_normal((5, 1)), 0.5

@@ -83,7 +83,7 @@ def test_orthonormal_rows_span_the_rows_of_any_matrix(condition, rng):
     assert np.all(np.diag(triangle) > 0)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "temperature"), [*((name, 0.3) for name in SMALL), HOT])
 def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, temperature, rng):
     """U from the prior, y given U_1, weights given U and y: weights, noise are independent normal.
@@ -153,7 +153,7 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
         assert_within_mcse(one.mean(axis=0), other.mean(axis=0), mcse, k=k, what=what)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["two layers, three outputs", "narrow", "three layers, two outputs"]
 )

@@ -112,7 +112,7 @@ def sweep(tmp_path) -> Path:
     return directory
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_page_of_a_sweep_has_a_row_for_every_point(sweep):
     page = page_of(sweep)
     table = page.table("Points")

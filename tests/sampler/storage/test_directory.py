@@ -57,7 +57,7 @@ def finish(directory, recipe, command="run", code=ExitCode.OK) -> None:
         held.end(code)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):
     directory = tmp_path / "deep" / "run"
     for _ in range(2):
@@ -310,7 +310,7 @@ with locked(pathlib.Path(sys.argv[1])):
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_directory_is_held_until_its_process_is_killed(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path],

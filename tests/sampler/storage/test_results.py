@@ -34,7 +34,7 @@ def stored(tmp_path) -> Path:
     return Path(shutil.copytree(FIXTURES / "finished", tmp_path / "run"))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_results_are_read(stored):
     run = RunResults(stored)
     assert run.predicted("order_parameter").shape == (2, 2)
@@ -128,7 +128,7 @@ def test_a_file_that_another_process_has_locked_is_read(name, stored):
         process.kill()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_run_is_shown_while_its_draws_are_open(stored):
     with xr.open_datatree(stored / "draws.nc") as draws:
         run = sampler.open_results(stored)

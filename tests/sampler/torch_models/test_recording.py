@@ -29,7 +29,7 @@ SIDES = ("none", "right", "left")
 CASES = all_but(
     [(name, side) for name in FAMILIES for side in SIDES],
     [(name, side) for name in ("encoder", "gpt2", "llama") for side in SIDES],
-    pytest.mark.long,
+    pytest.mark.nightly,
 )
 
 

@@ -150,7 +150,7 @@ def test_it_learns_and_says_what(folder):
     assert model.network.outputs == 3
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_until_a_loss(folder, tmp_path):
     """Training ends where the curve first falls below it, and keeps the network of that step."""
     whole = (folder / "model" / "learning_curve.csv").read_text().splitlines()[1:]
@@ -170,7 +170,7 @@ def test_until_a_loss(folder, tmp_path):
     assert summary["splits"] == data.judged(model)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_task_of_arrays_with_its_attention_holds_the_network(folder, splits):
     """The trained weights, read through the paths of `arrays`, are the network."""
     model = read_model(folder / "model")

@@ -60,7 +60,7 @@ def assert_same_model(received: Path, expected: Path) -> None:
     assert one | {"seconds": 0} == other | {"seconds": 0}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_path, capsys):
     recipe, directory = load_recipe(recipe_file, kind=TrainingRecipe), tmp_path / "model"
     with pytest.raises(RequeueError) as stopped:
@@ -78,7 +78,7 @@ def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_pat
     assert (directory / MODEL_FILE).stat().st_mtime_ns == before
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_damaged_checkpoint_is_noticed_and_the_one_before_used(recipe_file, finished, tmp_path):
     recipe, directory = load_recipe(recipe_file, kind=TrainingRecipe), tmp_path / "model"
     with pytest.raises(RequeueError):
