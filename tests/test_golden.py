@@ -30,6 +30,7 @@ from tests.golden import (
     write_arrays,
     write_series,
 )
+from tests.problems import all_but
 
 REFERENCE = ROOT / "tests" / "reference"
 FIRST, MORE = (
@@ -47,8 +48,6 @@ ALWAYS = (
     "quickstart", "three_layers_unequal", "digits_ten_outputs", "temperature_sampled",
     "weights_drawn_back", "relu", "folded_examples", "infinite_width_learned",
 )  # fmt: skip
-# So large that compiling for speed pays.
-LARGE = ("digits_ten_outputs", "quickstart", "three_layers_unequal", "folded_examples", "relu")
 # Seven or six of 6000 draws diverge, and six are allowed. R-hat was 1.0100, which is allowed, and
 # is 1.007 to 1.022 with other rounding.
 AT_THE_LIMIT = ("weights", "hmc")
@@ -100,13 +99,8 @@ def expected_of(name):
     return {k: v | further.get(k, {}) if k in further else v for k, v in recorded.items()}
 
 
-def mark_of(name):
-    if name not in ALWAYS:
-        return pytest.mark.nightly
-    return pytest.mark.slow if name in LARGE else pytest.mark.slow
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=mark_of(n)) for n in RECORDED])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", all_but(RECORDED, ALWAYS, pytest.mark.nightly))
 def test_recorded_numbers_come_out_again(name, tmp_path):
     received = made_again(name, tmp_path)
     assert not differences(received, expected_of(name))

@@ -15,6 +15,7 @@ from sampler.storage.checkpoints import newest_header
 from sampler.storage.files import UNFINISHED
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, UNDRAWN, assert_same_bits, command, finish, start
+from tests.problems import all_but
 
 DRAWS = 600
 RECIPE = f"""{TINY}
@@ -61,7 +62,7 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))])
+@pytest.mark.parametrize("seed", all_but(range(4), [0], pytest.mark.nightly))
 def test_a_killed_run(seed, whole, tmp_path):
     """At random moments after each stage is reached; every file is whole whenever it happens."""
     rng, directory, hit = np.random.default_rng(seed), tmp_path / "run", []

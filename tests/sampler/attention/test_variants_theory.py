@@ -53,7 +53,9 @@ def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["linear", pytest.param("hypernetwork", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "kind", ["linear", pytest.param("hypernetwork", marks=pytest.mark.nightly)]
+)
 def test_the_difference_falls_with_the_width(kind):
     """‖E[U_1] − U_1 of the theory‖ is resolved at N = 30 and falls at least as fast as 1/N."""
     found = {width: difference(kind, width) for width in WIDTHS}
