@@ -16,6 +16,7 @@ Notation (equations on paper | words in code | axes):
     π            path              one head per layer, h_1 slowest; Π = H_1···H_L paths
     ξ^π(x)       attended          [example, path, channel]
     φ^π(x)       features          σ_0 ξ^π / √(D Π); φ_a those of row a of U_1
+    Φ            columns           [example, feature]: K = Φ Φᵀ where no order parameter is sampled
     X = Q R      triangle          features of all examples; y_∥ = Qᵀ y, y_⊥² = |y|² − |y_∥|²
     C_{ππ'}      path kernels      φ^π(x)·φ^π'(x')
     w_l          effective weights  the readout times the values above, [p_l, N_l]
@@ -23,7 +24,10 @@ Notation (equations on paper | words in code | axes):
     F_l, r_l     factors           U_l = F_l F_lᵀ, [p_l, r_l], r_l = min(N_l, H_l r_{l+1})
     B_l          Bartlett factors  F_l = (1 ⊗ F_{l+1}) B̂_l, B̂_l = σ_l B_l/√N_l
     χ_i, ν, τ_i  chi variables     diagonal of B_l, degrees of freedom, standardised logarithms
-    θ            coordinates       of all B_l, or of all B̂_l/σ_l in the action
+    Q_l          directions        [r_l, N_l], orthonormal rows: w_l = √N_l F_l Q_l
+    θ            coordinates       of all B_l, or of all B̂_l/σ_l in the action; any pointof samplers
+    ζ            standardised      θ = centre + scale · ζ, the scale a matrix or a diagonal
+    q, q_0, γ    proposal, start   densities of θ; tempering by q_0^{1−γ} p(θ, y)^γ
     K            kernel            Σ U_1 C; never contains the temperature; k(x) = K(x, x_μ)
     Λ            Cholesky factor   K + 𝒯 1 = Λ Λᵀ
     α, κ_i       alpha, precision  (K + 𝒯 1)⁻¹ y, diagonal of (K + 𝒯 1)⁻¹

@@ -1,5 +1,6 @@
 """The text of `check`: sizes, settings in force, space, algorithm and memory."""
 
+from pathlib import Path
 from textwrap import indent
 
 from sampler.analysis.text import section, wrapped
@@ -17,7 +18,7 @@ Rows = list[tuple[str, str]]
 def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
     """The text of `check`. Raises InputError for data or settings that cannot be used."""
     parts = [f"{recipe.name} ({recipe.hash8}): recipe and data are valid"]
-    settings = f"Settings, defaults included\n{indent(recipe.to_toml().strip(), '  ')}"
+    settings = f"Settings, defaults included\n{indent(settings_in_words(recipe), '  ')}"
     if isinstance(recipe, TrainingRecipe):
         from sampler.jobs.check_training import sizes_of_training
 
@@ -35,6 +36,14 @@ def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
     return "\n\n".join([*parts, section("Memory", memory_in_words(plan.arrays))])
 
 
+def settings_in_words(recipe: Recipe | TrainingRecipe) -> str:
+    """Settings in force as TOML; of arrays in memory the name of the file that a run will write."""
+    text = recipe.to_toml().strip()
+    if recipe.task.is_unwritten:
+        text = text.replace(recipe.task.path, Path(recipe.task.path).name)
+    return text
+
+
 def sizes_in_words(task: Task, plan: Plan) -> Rows:
     """Sizes of the data and of the network, and parts without a theory."""
     sizes, network, recipe = plan.sizes, plan.sizes.architecture, plan.recipe
@@ -42,7 +51,7 @@ def sizes_in_words(task: Task, plan: Plan) -> Rows:
     tokens = " and ".join(map(str, sorted({split.tokens for split in task.splits} - {None})))
     examples = f"{task.train.examples:,}"
     if sizes.examples < task.train.examples:
-        examples += f", for which {sizes.examples:,} rows stand, exactly"
+        examples += f", replaced by {sizes.examples:,} rows (exact)"
     rows = [
         ("training examples P", examples),
         ("test examples", f"{task.test.examples:,}"),

@@ -73,7 +73,7 @@ def repetition_diagnostics(draws: Draws) -> Float[np.ndarray, " kind *element"]:
     """R-hat, and shares of the variance that lies between repetitions: bulk, then both tails.
 
     For chains that are repetitions, whose draws share ancestors: the mean of one counts as one
-    number. A share B/V means that one repetition is worth V/B independent draws. The bulk is that
+    number. One repetition is worth the inverse of this share in independent draws. The bulk is that
     of the normal scores of ranks, the tails those of the 5 % and the 95 % quantile.
     """
     scores = _normal_scores(draws)
@@ -124,7 +124,7 @@ def _halves(draws: np.ndarray) -> np.ndarray:
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
-    """Φ⁻¹((rank − 3/8)/(count + 1/4)), ranks among the draws of all chains."""
+    """Normal quantiles of (rank − 3/8)/(count + 1/4), ranks among the draws of all chains."""
     import pandas  # only here, as `status` needs none of it; scipy.stats takes half a second
 
     flat = draws.reshape(draws.shape[0] * draws.shape[1], draws.shape[2])
@@ -133,7 +133,7 @@ def _normal_scores(draws: np.ndarray) -> np.ndarray:
 
 
 def _scale_reduction(draws: np.ndarray) -> np.ndarray:
-    """√((B/W + n − 1)/n), B the variance between and W the one within chains of n draws."""
+    """√((between/within + draws − 1)/draws), of the variances between and within chains."""
     count = draws.shape[1]
     between = count * draws.mean(axis=1).var(axis=0, ddof=1)
     within = draws.var(axis=1, ddof=1).mean(axis=0)
@@ -142,7 +142,7 @@ def _scale_reduction(draws: np.ndarray) -> np.ndarray:
 
 
 def autocovariance(draws: np.ndarray) -> np.ndarray:
-    """Σ_t (x_t − x̄)(x_{t+k} − x̄) / n [chain, lag, …], x̄ being the mean of each chain."""
+    """Autocovariance [chain, lag, …] about the mean of each chain, sums divided by draws."""
     count = draws.shape[1]
     centred = draws - draws.mean(axis=1, keepdims=True)
     length = fft.next_fast_len(2 * count, real=True)
@@ -151,7 +151,7 @@ def autocovariance(draws: np.ndarray) -> np.ndarray:
 
 
 def _effective_draws(chains: np.ndarray) -> np.ndarray:
-    """Chains times draws over τ = −1 + 2 Σ_k ρ_k, cut off by Geyer's initial monotone sequence.
+    """Draws over −1 + 2 Σ autocorrelation by lag, cut off by Geyer's monotone sequence.
 
     Draws that are all equal count in full.
     """

@@ -1,13 +1,13 @@
 """The log evidence for chains over order parameters: by importance, else by bridge sampling.
 
 Importance weights need no chains, and are the more accurate where their tail is light. Where it is
-heavy, bridge sampling of the chains' draws is used, as all its terms are bounded. With
-l(x) = ln p(x, y) − ln q(x) for a normalised q fitted to the posterior, r = ln p(y) solves
+heavy, bridge sampling of the chains' draws is used, as all its terms are bounded. For a normalised
+q fitted to the posterior, ln p(y) solves
 
-    Σ_{x ~ q} s(l(x) − r + m) = Σ_{x ~ posterior} s(r − l(x) − m),   s(t) = 1/(1 + e^{−t}),
+    Σ_{θ ~ q} expit(Δ(θ)) = Σ_{θ ~ posterior} expit(−Δ(θ)),   expit(Δ) = 1/(1 + e^{−Δ}),
+    Δ(θ) = ln p(θ, y) − ln q(θ) − ln p(y) + ln(effective posterior draws per draw from q):
 
-m the logarithm of effective posterior draws per draw from q: the optimal bridge of Meng and Wong
-(1996), first found by Bennett (1976).
+the optimal bridge of Meng and Wong (1996), first found by Bennett (1976).
 """
 
 from dataclasses import replace
@@ -169,7 +169,7 @@ def bridge(
 
 
 def log_mean_expit(values: np.ndarray) -> float:
-    """ln of the mean of 1/(1 + e^{−t}), where every term may be too small to be a number."""
+    """ln of the mean of expit, where every term may be too small to be a number."""
     return float(logsumexp(log_expit(values)) - np.log(values.size))
 
 

@@ -104,7 +104,7 @@ class Repetitions:
             stage, of_all = f"particles from the {law}", f", {number + 1} of {count}"
             first = number if law == MODES and happened else None
             at, total = at + number * each, count * each
-        place = f"{stage}{of_all}, at λ = {self.work.power:.3g}"
+        place = f"{stage}{of_all}, at γ = {self.work.power:.3g}"
         self.hand_on_warmup(happened, seconds, (stage, at, total), place, first)
 
     def hand_on_warmup(

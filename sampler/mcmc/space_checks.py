@@ -44,7 +44,7 @@ def _at_points(points, space: Space):
 
 
 def roughness_attributes(space: Space, seed: int) -> dict[str, Any]:
-    """Spread of ln p(x, y) between nearest points, and the condition number of K + 𝒯 1 there.
+    """Spread of ln p(θ, y) between nearest points, and the condition number of K + 𝒯 1 there.
 
     Where a chain may start. The condition number is left out where labels have no covariance.
     """

@@ -1,17 +1,18 @@
 """Hamiltonian Monte Carlo about a Gaussian whose motion is solved exactly.
 
-Around its mode the posterior of a wide network is nearly Gaussian. In coordinates w in which that
-Gaussian is standard normal, −ln p = |w|²/2 + ρ(w) + const. The motion under |w|²/2 alone is a
-rotation of (w, v) and known exactly, so that only ρ has to be integrated step by step:
+Around its mode the posterior of a wide network is nearly Gaussian. In coordinates ω in which that
+Gaussian is standard normal, −ln p = |ω|²/2 + ρ(ω) + const. The motion under |ω|²/2 alone is a
+rotation of ω and momentum η and known exactly, so that only ρ has to be integrated in steps δ:
 
-    v ← v − (ε/2) ∇ρ,   (w, v) ← (w cos ε + v sin ε, v cos ε − w sin ε),   v ← v − (ε/2) ∇ρ.
+    η ← η − (δ/2) ∇ρ,   (ω, η) ← (ω cos δ + η sin δ, η cos δ − ω sin δ),   η ← η − (δ/2) ∇ρ.
 
-A trajectory that turns by about π/2 ends near the fresh v: a nearly independent draw for as few
-steps as ρ allows. Its end is accepted or refused by the energy in full precision, so a gradient
-that is any function of the position, such as one in single precision, leaves the posterior exact.
+A trajectory that turns by a quarter of a circle ends near the fresh momentum: a nearly independent
+draw for as few steps as ρ allows. Its end is accepted or refused by the energy in full precision,
+so a gradient that is any function of the position, such as one in single precision, leaves the
+posterior exact.
 Source: Shahbaba, Lan, Johnson and Neal, arXiv 1106.5941.
 
-In warm-up all chains together find the step ε and, from the draws of all, centre and covariance of
+In warm-up all chains together find the step δ and, from the draws of all, centre and covariance of
 the Gaussian; after it both are fixed. Where the mode is not known, it begins with a descent from
 the prior: by short trajectories, the step halved where they are refused.
 """
@@ -56,9 +57,11 @@ SHARE_INDEPENDENT = 0.5
 
 @runtime_checkable
 class Potential(Protocol):
-    """A distribution e^{−U(x)}, normalised or not, as trajectories ask for it; every space is one.
+    """A distribution e^{−potential(θ)}, normalised or not, as trajectories ask for it.
 
-    reference  the Gaussian in whose coordinates z chains are
+    Every space is one.
+
+    reference  the Gaussian in whose coordinates ζ chains are
     single     None where the slope has the precision of the potential
     """
 
@@ -90,7 +93,7 @@ def suited(space: Space) -> Space:
 @register_dataclass
 @dataclass(frozen=True)
 class RunningMoments:
-    """Number of draws, Σ z and Σ z² of each coordinate."""
+    """Number of draws, Σ ζ and Σ ζ² of each coordinate."""
 
     count: Float[Array, ""]
     sum: Float[Array, " coordinate"]
@@ -106,8 +109,8 @@ class RunningMoments:
     def gaussian(self) -> Gaussian:
         """Mean and variance of each coordinate, shrunk towards 0 and 1.
 
-        They vary by 1/n and 2/n among draws of a standard normal distribution, and are shrunk by
-        the share that this is of their variance (James and Stein).
+        Among independent draws of a standard normal distribution they vary by 1 and 2 over their
+        number, and are shrunk by the share that this is of their variance (James and Stein).
         """
         count = SHARE_INDEPENDENT * self.count
         mean = self.sum / self.count
@@ -126,7 +129,7 @@ BEGIN_STEP, LEARN_STEP = dual_averaging()
 
 @dataclass(frozen=True)
 class SplitChain(Chain):
-    """One chain among all, in coordinates z in which the fit at the mode is standard normal.
+    """One chain among all, in coordinates ζ in which the fit at the mode is standard normal.
 
     chains             how many there are
     warmup             transitions in which step and Gaussian are found
@@ -142,7 +145,7 @@ class SplitChain(Chain):
     together: ClassVar[bool] = True
 
     def shared(self, key, space: Space) -> dict:
-        """Step, Gaussian of z, and the statistics behind them."""
+        """Step, Gaussian of ζ, and the statistics behind them."""
         zeros = jnp.zeros(space.size, space.dtype)
         return {
             "key": key,
@@ -192,7 +195,7 @@ class SplitChain(Chain):
         """Number of the first transition that counts for the Gaussian."""
         return math.ceil(COUNTED_FROM * self.warmup)
 
-    def learned(self, shared, descends, z, acceptance, mean) -> dict:
+    def learned(self, shared, descends, standard, acceptance, mean) -> dict:
         """Return the shared state after another transition of warm-up, from all chains."""
         number, acceptance = shared["transitions"], mean(acceptance)
         steps, step_size = jax.tree.map(
@@ -201,7 +204,7 @@ class SplitChain(Chain):
             self.adapted(shared, acceptance),
         )
         counted = jnp.where(number >= self.counted_from, self.chains, 0)
-        moments = shared["moments"].and_draws(counted, mean(z), mean(z**2))
+        moments = shared["moments"].and_draws(counted, mean(standard), mean(standard**2))
         renewals = np.array([math.ceil(share * self.warmup) for share in RENEWED_AT])
         gaussian = jax.lax.cond(
             jnp.any(number == renewals), lambda: moments.gaussian, lambda: shared["gaussian"]
@@ -226,25 +229,25 @@ class SplitChain(Chain):
         return steps, jnp.exp(jnp.where(last, steps[1], steps[0]))
 
 
-def state_at(law: Potential, z: Float[Array, " coordinate"], key: Array) -> dict:
-    """State of a chain at z: ln p there, and ∂/∂z of −ln p."""
-    potential, slope = value_and_slope(law, z)
-    return {"key": key, "z": z, "lp": -potential, "slope": slope}
+def state_at(law: Potential, standard: Float[Array, " coordinate"], key: Array) -> dict:
+    """State of a chain at ζ: ln p there, and ∂/∂ζ of −ln p."""
+    potential, slope = value_and_slope(law, standard)
+    return {"key": key, "z": standard, "lp": -potential, "slope": slope}
 
 
-def value_and_slope(law: Potential, z):
-    """Return −ln p at the point of these coordinates, and its ∂/∂z."""
-    point = law.reference.at(z)
+def value_and_slope(law: Potential, standard):
+    """Return −ln p at the point of these coordinates, and its ∂/∂ζ."""
+    point = law.reference.at(standard)
     if law.single is not None:
-        return law.potential(point), slope_at(law, z)
+        return law.potential(point), slope_at(law, standard)
     value, slope = jax.value_and_grad(law.potential)(point)
     return value, law.reference.pull_back(slope)
 
 
-def slope_at(law: Potential, z):
-    """Return ∂/∂z of −ln p, in the precision of gradients."""
+def slope_at(law: Potential, standard):
+    """Return ∂/∂ζ of −ln p, in the precision of gradients."""
     reference = law.reference
-    return reference.pull_back(law.slope(reference.at(z)))
+    return reference.pull_back(law.slope(reference.at(standard)))
 
 
 def moved(state, gaussian: Gaussian, step, count, law: Potential):
@@ -286,7 +289,7 @@ class Begin(NamedTuple):
     """Where a trajectory begins.
 
     potential  −ln p
-    slope      ∂/∂z of it
+    slope      ∂/∂ζ of it
     unknown    whether both are unknown
     """
 
@@ -296,7 +299,7 @@ class Begin(NamedTuple):
 
 
 def trajectory(position, momentum, begin: Begin, gaussian: Gaussian, step, count, law: Potential):
-    """The end of `count` steps from w = `position`: w, momentum, −ln p and slope; and its begin.
+    """The end of `count` steps from ω = `position`: ω, η, −ln p and slope; and its begin.
 
     In one precision −ln p comes with the slope of every step. The unknown part of the beginning is
     found by a step of no length before the first: so the compiler sees one gradient, not two.
@@ -304,26 +307,30 @@ def trajectory(position, momentum, begin: Begin, gaussian: Gaussian, step, count
     one_precision = law.single is None
 
     def leapfrog(number, carry):
-        w, v, value, before, begin = carry
+        omega, eta, value, before, begin = carry
         of_none = number < 0
-        angle = jnp.where(of_none, 0.0, step).astype(w.dtype)
-        v = v - 0.5 * angle * (gaussian.pull_back(before) - w)
+        angle = jnp.where(of_none, 0.0, step).astype(omega.dtype)
+        eta = eta - 0.5 * angle * (gaussian.pull_back(before) - omega)
         cosine, sine = jnp.cos(angle), jnp.sin(angle)
-        w, v = w * cosine + v * sine, v * cosine - w * sine
-        z = gaussian.at(w)
-        value, after = value_and_slope(law, z) if one_precision else (value, slope_at(law, z))
+        omega, eta = omega * cosine + eta * sine, eta * cosine - omega * sine
+        standard = gaussian.at(omega)
+        if one_precision:
+            value, after = value_and_slope(law, standard)
+        else:
+            after = slope_at(law, standard)
         found = begin._replace(potential=value, slope=after)
         begin = jax.tree.map(partial(jnp.where, of_none), found, begin)
-        return w, v - 0.5 * angle * (gaussian.pull_back(after) - w), value, after, begin
+        eta = eta - 0.5 * angle * (gaussian.pull_back(after) - omega)
+        return omega, eta, value, after, begin
 
     potential, unknown = jnp.asarray(begin.potential, position.dtype), jnp.asarray(begin.unknown)
     begin = Begin(potential, begin.slope, unknown)
     value = jnp.full((), jnp.nan, position.dtype)
     carry = position, momentum, value, begin.slope, begin
     first = jnp.where(begin.unknown, -1, 0)
-    w, v, value, slope, begin = jax.lax.fori_loop(first, count, leapfrog, carry)
+    omega, eta, value, slope, begin = jax.lax.fori_loop(first, count, leapfrog, carry)
     if not one_precision:
-        ends = jnp.stack([position, w])
+        ends = jnp.stack([position, omega])
 
         def find(end, values):
             return values.at[end].set(law.potential(law.reference.at(gaussian.at(ends[end]))))
@@ -331,13 +338,13 @@ def trajectory(position, momentum, begin: Begin, gaussian: Gaussian, step, count
         both = jnp.stack([begin.potential, value])
         here, value = jax.lax.fori_loop(jnp.where(begin.unknown, 0, 1), 2, find, both)
         begin = begin._replace(potential=here)
-    return w, v, value, slope, begin
+    return omega, eta, value, slope, begin
 
 
 def rounding_of(single: Space) -> float:
-    """Largest error of the slope in z by single precision, at starts of chains.
+    """Largest error of the slope in ζ by single precision, at starts of chains.
 
-    Along a trajectory of angle π/2 it changes the energy by at most about as much.
+    Along a quarter of a circle it changes the energy by at most about as much.
     """
     keys = jax.random.split(jax_key(0, Stream.ROUNDING), ROUNDING_POINTS)
     errors = np.asarray(_rounding_at_starts(keys, single))

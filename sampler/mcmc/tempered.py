@@ -53,10 +53,10 @@ class Tempered(Algorithm):
         "mode": "mode at the start that it is nearest to; −1 where none was found",
         "log_evidence": "log evidence of the repetition",
         "log_evidence_prior": "log evidence of the repetition of this number from the prior alone",
-        "temperatures": "values of λ of the repetition",
-        "lowest_acceptance": "smallest mean acceptance probability at any λ of the repetition",
+        "temperatures": "values of γ of the repetition",
+        "lowest_acceptance": "smallest mean acceptance probability at any γ of the repetition",
         "lost": "points of the repetition, and of that from the prior, without a density",
-        "power": "power λ of p(x, y)/q_0(x)",
+        "power": "power γ of p(θ, y)/q_0(θ)",
         "effective_share": "effective number of the weights that led here, per particle",
         "step_size": "step of the next trajectory",
         "moves": "trajectories of every particle",
@@ -85,7 +85,7 @@ class Tempered(Algorithm):
             return ""
         last = {name: float(values[0, -1]) for name, values in statistics.items()}
         return (
-            f"λ = {last['power']:.3g}, acceptance {last['acceptance_rate']:.2f}, step size "
+            f"γ = {last['power']:.3g}, acceptance {last['acceptance_rate']:.2f}, step size "
             f"{last['step_size']:.3g}, moves {last['moves']:.0f}, ancestors {last['ancestors']:.0f}"
         )
 
@@ -173,7 +173,7 @@ def starts_apart(modes: OfStart, prior: OfStart) -> tuple[float, float]:
     """Prior minus modes in standard errors, and the limit of chance (`FALSE_ALARMS`).
 
     The quantile of Student's t distribution: errors are those of a few repetitions, and the degrees
-    of freedom of their difference are Welch's, (e₁² + e₂²)²/Σ eᵢ⁴/(nᵢ − 1). Where ln Z scatters by
+    of freedom of their difference are Welch's. Where ln Z scatters by
     more than 0.3 its mean is not normal either: evidences of four to eight repetitions that scatter
     by 1 from the prior alone disagree in 3 %, nearly always with that from the prior too low, which
     is a warning and no failure.

@@ -1,16 +1,16 @@
 """Tempered sequential Monte Carlo: from simple draws to the posterior.
 
-Particles x drawn from a normalised distribution q_0 are moved through
+Particles θ drawn from a normalised distribution q_0 are moved through
 
-    q_0(x)^{1−λ} (p(x) p(y | x))^λ,   λ = 0 … 1,
+    q_0(θ)^{1−γ} p(θ, y)^γ,   γ = 0 … 1,
 
-each step of λ by weights w = (p(x, y)/q_0(x))^{Δλ}, resampling, and trajectories at the new λ. The
-product over λ of mean weights is an unbiased estimate of the evidence p(y), whatever the number of
-particles, if values of λ, masses, steps and numbers of trajectories do not depend on them. So these
+each step of γ by weights (p(θ, y)/q_0(θ))^{Δγ}, resampling, and trajectories at the new γ. The
+product over γ of mean weights is an unbiased estimate of the evidence p(y), whatever the number of
+particles, if values of γ, masses, steps and numbers of trajectories do not depend on them. So these
 are found by a pilot, whose particles are not used, and its course is that of all repetitions:
-particles that choose their own λ step further where they miss the largest weights, and the evidence
+particles that choose their own γ step further where they miss the largest weights, and the evidence
 comes out too small, by a tenth and more with a few hundred of them. Where q_0 is the prior, this is
-the likelihood to the power λ, with its normaliser where the temperature is sampled.
+the likelihood to the power γ, with its normaliser where the temperature is sampled.
 
 Particles of one repetition share ancestors: their number is no sample size. Errors come from
 repetitions, independent of each other.
@@ -39,10 +39,10 @@ from sampler.posterior.space import Gaussian, Space
 from sampler.runtime import side_by_side
 from sampler.streams import Stream, jax_key, stream
 
-# The next λ leaves this share of the particles as their effective number.
+# The next γ leaves this share of the particles as their effective number.
 EFFECTIVE_SHARE = 0.5
-# Moves at one λ end when the correlation with the positions before them is this,
-# at the last λ, whose particles are the draws, the second number.
+# Moves at one γ end when the correlation with the positions before them is this,
+# at the last γ, whose particles are the draws, the second number.
 LEFT, LEFT_AT_LAST, MOST_MOVES = 0.3, 0.1, 10
 FIRST_STEP, LARGEST_STEP, STEP_GAIN, MOST_STEPS = 0.5, 1.5, 1.5, 255
 # Particles for each coordinate from which on their whole covariance is the mass, not its diagonal.
@@ -55,9 +55,9 @@ TOGETHER = 128
 @register_dataclass
 @dataclass(frozen=True)
 class TemperedLaw:
-    """The distribution q_0^{1−λ} (p(x) p(y | x))^λ, not normalised, as trajectories ask for it.
+    """The distribution q_0^{1−γ} p(θ, y)^γ, not normalised, as trajectories ask for it.
 
-    Chains are in units of the prior: the λ of a mode is far away.
+    Chains are in units of the prior: the γ of a mode is far away.
     """
 
     space: Space
@@ -76,7 +76,7 @@ class TemperedLaw:
         return Gaussian(jnp.zeros_like(scale), scale)
 
     def potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
-        """−(1 − λ) ln q_0 − λ ln p(x, y)."""
+        """−(1 − γ) ln q_0 − γ ln p(θ, y)."""
         of_start = self.start.log_density(point)
         return self.power * self.space.potential(point) - (1.0 - self.power) * of_start
 
@@ -86,12 +86,12 @@ class TemperedLaw:
         return self.power * self.space.least_potential(point) - (1.0 - self.power) * of_start
 
     def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """∂/∂x, that of ln p(x, y) in the precision of gradients."""
+        """∂/∂θ, that of ln p(θ, y) in the precision of gradients."""
         of_start = jax.grad(self.start.log_density)(point)
         return self.power * self.space.slope(point) - (1.0 - self.power) * of_start
 
 
-# Of a pilot: what happened at each λ, name → [λ, …], as repetitions follow it.
+# Of a pilot: what happened at each γ, name → [γ, …], as repetitions follow it.
 Course = Mapping[str, Sequence | np.ndarray]
 # The seed, the number of the distribution in which particles begin, and that of the repetition.
 RepetitionSeed = tuple[int, int, int]
@@ -99,16 +99,16 @@ RepetitionSeed = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Particles:
-    """Particles of one repetition at one λ, all of equal weight.
+    """Particles of one repetition at one γ, all of equal weight.
 
     points        flattened positions [particle, coordinate]
-    log_ratio     ln p(x, y) − ln q_0(x) [particle]
-    log_p         ln p(x, y) [particle]
-    ancestor      number of the particle at λ = 0 that each descends from
+    log_ratio     ln p(θ, y) − ln q_0(θ) [particle]
+    log_p         ln p(θ, y) [particle]
+    ancestor      number of the particle at γ = 0 that each descends from
     acceptance    probability with which the last trajectory of each was accepted
     log_evidence  sum of the logarithms of mean weights so far
     lost          points so far, drawn or proposed, at which the density was not a number
-    path          name → [λ so far, …]: what happened there; of a pilot with centre and scale of the
+    path          name → [γ so far, …]: what happened there; of a pilot with centre and scale of the
                   Gaussian that trajectories were about, in units of the prior
     """
 
@@ -123,12 +123,12 @@ class Particles:
 
     @property
     def temperatures(self) -> int:
-        """Number of values of λ so far."""
+        """Number of values of γ so far."""
         return len(self.path.get("power", ()))
 
     @property
     def power(self) -> float:
-        """λ."""
+        """γ."""
         return float(self.path["power"][-1]) if self.path else 0.0
 
     @property
@@ -138,13 +138,13 @@ class Particles:
 
     @property
     def latest(self) -> dict[str, np.ndarray]:
-        """Numbers of the step at this λ, name → [1, 1]."""
+        """Numbers of the step at this γ, name → [1, 1]."""
         last = {name: np.asarray(values[-1]) for name, values in self.path.items()}
         return {name: value.reshape(1, 1) for name, value in last.items() if not value.ndim}
 
 
 def begin(start: InitialDistribution, count: int, seed: RepetitionSeed) -> Particles:
-    """Particles at λ = 0, drawn from the distribution in which they begin."""
+    """Particles at γ = 0, drawn from the distribution in which they begin."""
     points = start.draw(count, seed)
     log_p, log_ratio, lost = weighed(points, start)
     if not np.isfinite(log_ratio).any():
@@ -162,7 +162,7 @@ def next_temperature(
     seed: RepetitionSeed,
     course: Course | None = None,
 ) -> Particles:
-    """Particles at the next λ: weighed, resampled and moved there.
+    """Particles at the next γ: weighed, resampled and moved there.
 
     By the course of a pilot; without one, this is a pilot. The same seed and particles give
     the same result, bit for bit.
@@ -170,7 +170,7 @@ def next_temperature(
     number = particles.temperatures + 1
     if number > MOST_TEMPERATURES:
         raise FloatingPointError(
-            f"{MOST_TEMPERATURES} temperatures do not lead to the posterior (λ = "
+            f"{MOST_TEMPERATURES} temperatures do not lead to the posterior (γ = "
             f"{particles.power:.3g}): raise `particles`, or the temperature"
         )
     of_stage = first, *rest = (*seed, number)
@@ -209,7 +209,7 @@ def next_temperature(
 
 
 def next_power(log_ratio: Float[np.ndarray, " particle"], power: float) -> float:
-    """The λ at which the effective number of the weights is the stated share, 1 at most."""
+    """The γ at which the effective number of the weights is the stated share, 1 at most."""
     from scipy.optimize import brentq  # only here: `solve` starts without it
 
     def effective(increase: float) -> float:
@@ -275,22 +275,22 @@ def move(
     return np.asarray(states["z"]) * unit, acceptance, happened, lost
 
 
-def fitted_gaussian(z: Float[np.ndarray, "particle coordinate"]) -> Gaussian:
+def fitted_gaussian(standard: Float[np.ndarray, "particle coordinate"]) -> Gaussian:
     """Mean and covariance of particles: the covariance shrunk to its diagonal, or that alone."""
-    count, size = z.shape
-    centre, variance = z.mean(axis=0), z.var(axis=0)
+    count, size = standard.shape
+    centre, variance = standard.mean(axis=0), standard.var(axis=0)
     variance = np.maximum(variance, np.finfo(float).eps)
     if PARTICLES_PER_COORDINATE * size > count:
         return Gaussian(jnp.asarray(centre), jnp.asarray(np.sqrt(variance)))
-    away = z - centre
+    away = standard - centre
     share = size / (size + EFFECTIVE_SHARE * count)
     covariance = (1.0 - share) * (away.T @ away) / count + share * np.diag(variance)
     return Gaussian(jnp.asarray(centre), jnp.asarray(np.linalg.cholesky(covariance)))
 
 
-def whitened(z: np.ndarray, fitted: Gaussian) -> np.ndarray:
+def whitened(standard: np.ndarray, fitted: Gaussian) -> np.ndarray:
     """Particles in coordinates in which the fitted Gaussian is standard normal."""
-    scale, away = np.asarray(fitted.scale), z - np.asarray(fitted.centre)
+    scale, away = np.asarray(fitted.scale), standard - np.asarray(fitted.centre)
     return away / scale if scale.ndim == 1 else np.linalg.solve(scale, away.T).T
 
 
@@ -301,8 +301,8 @@ def of_particles(function: Callable, *by_particle):
 
 
 @jax.jit
-def _states(keys, z, tempered: TemperedLaw):
-    return of_particles(lambda key, z: state_at(tempered, z, key), keys, z)
+def _states(keys, points, tempered: TemperedLaw):
+    return of_particles(lambda key, point: state_at(tempered, point, key), keys, points)
 
 
 @jax.jit
@@ -319,7 +319,7 @@ def _moved(states, gaussian: Gaussian, step, steps, tempered: TemperedLaw):
 def weighed(
     points: np.ndarray, start: InitialDistribution
 ) -> tuple[Float[np.ndarray, " particle"], Float[np.ndarray, " particle"], int]:
-    """ln p(x, y), ln p(x, y) − ln q_0(x), and how many of these are lost.
+    """ln p(θ, y), ln p(θ, y) − ln q_0(θ), and how many of these are lost.
 
     The second is −∞ where it is not a number.
     """

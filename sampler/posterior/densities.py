@@ -33,23 +33,23 @@ def values_at(
 
 
 def log_density(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
-    """ln p(x, y)."""
+    """ln p(θ, y)."""
     return -space.potential(point)
 
 
 def log_likelihood(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
-    """ln p(y | x)."""
+    """ln p(y | θ)."""
     return space.log_likelihood(space.unflatten(point))
 
 
 def largest_log_density(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
-    """Upper bound of ln p(x, y)."""
+    """Upper bound of ln p(θ, y)."""
     return -space.least_potential(point)
 
 
 @jax.jit
 def potential_and_slope(space: Space, point: Float[Array | np.ndarray, " coordinate"]):
-    """−ln p(x, y) and its gradient."""
+    """−ln p(θ, y) and its gradient."""
     return jax.value_and_grad(space.potential)(point)
 
 
@@ -59,7 +59,7 @@ def hessian_products(
     point: Float[Array | np.ndarray, " coordinate"],
     directions: Float[Array | np.ndarray, "direction coordinate"],
 ) -> Float[Array, "direction coordinate"]:
-    """Hessian of −ln p(x, y) times each direction."""
+    """Hessian of −ln p(θ, y) times each direction."""
     slope = jax.grad(space.potential)
     return jax.lax.map(lambda direction: jax.jvp(slope, (point,), (direction,))[1], directions)
 
@@ -70,7 +70,7 @@ def log_ratios(
     log_p: Float[np.ndarray, " point"],
     log_q: Float[np.ndarray, " point"],
 ) -> tuple[Float[np.ndarray, " point"], int]:
-    """ln p(x, y) − ln q(x) of points, −∞ where it is not a number, and how many of these are lost.
+    """ln p(θ, y) − ln q(θ) of points, −∞ where it is not a number, and how many of these are lost.
 
     A density is no number where its logarithm is neither a number nor −∞. Such a point is lost,
     unless an upper bound of p/q is negligible against the weights of the others.

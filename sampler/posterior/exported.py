@@ -104,9 +104,9 @@ def basis_of_examples(
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class FlatDensity:
-    """The posterior p(x | y) ∝ p(x, y) as a function of one vector x without constraints.
+    """The posterior p(θ | y) ∝ p(θ, y) as a function of one vector θ without constraints.
 
-    Called with x [coordinate] it is ln p(x, y), normalised over x and y: a pure function of JAX, to
+    Called with θ [coordinate] it is ln p(θ, y), normalised over θ and y: a pure function of JAX, to
     be differentiated, compiled, or batched. The value is one of JAX's trees, so that compiled
     functions may take it as an argument.
     """
@@ -133,15 +133,15 @@ class FlatDensity:
         )
 
     def __call__(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
-        """Log joint density, ln p(x, y), normalised over x and y."""
+        """Log joint density, ln p(θ, y), normalised over θ and y."""
         return self.posterior.log_density(self.sites(point))
 
     def log_prior(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
-        """Log prior density, ln p(x)."""
+        """Log prior density, ln p(θ)."""
         return self.posterior.log_prior(self.sites(point))
 
     def log_likelihood(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
-        """Log likelihood, ln p(y | x)."""
+        """Log likelihood, ln p(y | θ)."""
         return self.posterior.log_likelihood(self.sites(point))
 
     def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
@@ -152,14 +152,14 @@ class FlatDensity:
     def sites(
         self, point: Float[Array | np.ndarray, " coordinate"]
     ) -> dict[str, Float[Array, "..."]]:
-        """The sites of a NumPyro model at x, by name."""
+        """The sites of a NumPyro model at θ, by name."""
         require_settings()
         return self.posterior.unflatten(jnp.asarray(point))
 
     def point(
         self, sites: Mapping[str, Float[Array | np.ndarray, "..."]]
     ) -> Float[Array, " coordinate"]:
-        """Return x at these sites."""
+        """Return θ at these sites."""
         return self.posterior.flatten({k: jnp.asarray(v) for k, v in sites.items()})
 
     def observables(
@@ -168,7 +168,7 @@ class FlatDensity:
         """Everything that `draws.nc` has of draws, by name → [*draws, …].
 
         Order parameters, predictors of the test set, and of every training example its log
-        likelihood and a label simulated. `key` is for draws given x, such as f in the
+        likelihood and a label simulated. `key` is for draws given θ, such as f in the
         collapsed spaces. Draws are taken a few at a time, so that memory stays bounded.
         """
         require_settings()

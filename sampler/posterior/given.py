@@ -1,7 +1,7 @@
 """The network given a position and the training labels, and its predictions of examples.
 
 In the space of all weights the log likelihood of an example is ln N(y_i; f(x_i), 𝒯). Where weights
-are integrated out, labels depend on each other given a position: there it is ln p(y_i | y_{−i}, x),
+are integrated out, labels depend on each other given a position: there it is ln p(y_i | y_{−i}, θ),
 what all other examples predict of this one, which leave-one-out cross-validation needs.
 """
 

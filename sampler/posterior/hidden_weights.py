@@ -1,10 +1,9 @@
 """The posterior of hidden weights: all but the readout a, which is integrated out, of any network.
 
-The output is linear in the readout. With G [example, unit] the outputs of the network whose readout
-is σ_a times the identity, f = G z with z [unit, output] standard normal a priori, so that
+The output is linear in the readout, f = Φ aᵀ/σ_a, where Φ [example, unit] has the outputs of the
+network whose readout is σ_a times the identity. Given all other weights, for each output by itself,
 
-    y_c ~ N(0, G Gᵀ + 𝒯 1)    for each output c by itself, given all other weights,
-    z | y ~ N(M⁻¹ Gᵀ y, 𝒯 M⁻¹),  M = Gᵀ G + 𝒯 1.
+    y ~ N(0, Φ Φᵀ + 𝒯 1),    aᵀ/σ_a | y ~ N((Λ Λᵀ)⁻¹ Φᵀ y, 𝒯 (Λ Λᵀ)⁻¹),    Λ Λᵀ = Φᵀ Φ + 𝒯 1.
 
 So the predictor has a closed form given the rest, and a is drawn back with every draw.
 """
@@ -50,7 +49,7 @@ class HiddenWeightSpace(NetworkSpace):
             self.weigh_residual(weights)
 
     def columns(self, position: Position, inputs: Any) -> Float[Array, "example unit"]:
-        """G, which is multiplied by a standard normal readout."""
+        """Φ, which is multiplied by a standard normal readout."""
         identity = jnp.eye(self.network.widths[-1], dtype=self.variances.dtype)
         readout = jnp.sqrt(self.variances[-1]) * identity
         return self.outputs({**position, "a": readout}, inputs)
@@ -87,10 +86,10 @@ class HiddenWeightSpace(NetworkSpace):
 @register_dataclass
 @dataclass(frozen=True)
 class ReadoutPosterior:
-    """Distribution of the standard normal readout given hidden weights and labels, 𝒩(mean, 𝒯 M⁻¹).
+    """Distribution of the standard normal readout given hidden weights and labels.
 
-    mean         M⁻¹ Gᵀ y
-    whitening    L⁻¹ with L Lᵀ = M = Gᵀ G + 𝒯 1
+    mean         (Λ Λᵀ)⁻¹ Φᵀ y; the covariance is 𝒯 (Λ Λᵀ)⁻¹
+    whitening    Λ⁻¹ with Λ Λᵀ = Φᵀ Φ + 𝒯 1
     temperature  𝒯
     """
 
@@ -105,19 +104,19 @@ class ReadoutPosterior:
         labels: Float[Array, "example output"],
         temperature: Float[Array, ""],
     ) -> "ReadoutPosterior":
-        """The posterior given G and y."""
+        """The posterior given Φ and y."""
         whitening = NoisyKernel.factorise(columns.T @ columns, temperature).whitening
         return cls(whitening.T @ (whitening @ (columns.T @ labels)), whitening, temperature)
 
     def draw(self, key: PRNGKeyArray) -> Float[Array, "unit output"]:
-        """Draw z."""
+        """Draw aᵀ/σ_a."""
         normal = jax.random.normal(key, self.mean.shape, self.mean.dtype)
         return self.mean + jnp.sqrt(self.temperature) * (self.whitening.T @ normal)
 
     def moments(
         self, columns: Float[Array, "new unit"]
     ) -> tuple[Float[Array, "new output"], Float[Array, "new output"]]:
-        """Mean m = G_* M⁻¹ Gᵀ y and variance v = 𝒯 |L⁻¹ g_*|² of f, the same for all outputs."""
+        """Mean and variance of f, 𝒯 |Λ⁻¹ φ|² for a row φ of Φ, the same for all outputs."""
         mean = columns @ self.mean
         variance = self.temperature * jnp.sum((columns @ self.whitening.T) ** 2, axis=1)
         return mean, jnp.broadcast_to(variance[:, None], mean.shape)
@@ -125,7 +124,7 @@ class ReadoutPosterior:
     def left_out(
         self, columns: Float[Array, "example unit"], labels: Float[Array, "example output"]
     ) -> LeftOut:
-        """Examples as the others predict them, from G and y of all of them."""
+        """Examples as the others predict them, from Φ and y of all of them."""
         if len(columns) > columns.shape[1]:
             return self.left_out_by_rows(columns, labels)
         whitening = NoisyKernel.factorise(columns @ columns.T, self.temperature).whitening
@@ -136,10 +135,10 @@ class ReadoutPosterior:
     def left_out_by_rows(
         self, columns: Float[Array, "example unit"], labels: Float[Array, "example output"]
     ) -> LeftOut:
-        """The same of more examples than units, with the leverage h_i = |L⁻¹ g_i|² < 1 of each.
+        """The same of more examples than units, with the leverage |Λ⁻¹ φ_i|² < 1 of each.
 
-        α_i = (y_i − m_i)/𝒯 and c_i = (1 − h_i)/𝒯; what rounding leaves below its own size is raised
-        to it.
+        α_i = (y_i − m_i)/𝒯 and κ_i = (1 − leverage)/𝒯; what rounding leaves below its own size is
+        raised to it.
         """
         leverage = jnp.sum((columns @ self.whitening.T) ** 2, axis=1)
         outside = jnp.maximum(1.0 - leverage, jnp.finfo(columns.dtype).eps) / self.temperature

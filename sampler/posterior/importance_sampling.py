@@ -1,6 +1,6 @@
 """Independent weighted draws of the order parameters.
 
-The mean weight of draws from a normalised proposal q is the evidence: E_q[p(x, y)/q(x)] = p(y).
+The mean weight of draws from a normalised proposal q is the evidence: E_q[p(θ, y)/q(θ)] = p(y).
 """
 
 from dataclasses import dataclass, replace
@@ -39,10 +39,10 @@ BATCHES = 32
 
 @dataclass(frozen=True)
 class ImportanceDraws:
-    """Draws x from a proposal q with weights p(x, y)/q(x); no draw depends on another.
+    """Draws θ from a proposal q with weights p(θ, y)/q(θ); no draw depends on another.
 
     points       flat Bartlett coordinates [draw, coordinate]
-    log_weights  ln p(x, y) − ln q(x) [draw], not normalised
+    log_weights  ln p(θ, y) − ln q(θ) [draw], not normalised
     pareto_k     shape of the tail of the weights
     lost         draws, those of pilots included, at which the density was not a number: their
                  weight is zero
@@ -174,7 +174,7 @@ def draw_weighted(
 def weighed(
     points: Float[np.ndarray, "draw coordinate"], proposal: TMixture, density: "BatchedDensity"
 ) -> tuple[Float[np.ndarray, " draw"], int]:
-    """ln p(x, y) − ln q(x), −∞ where it is not a number, and how many of these are lost."""
+    """ln p(θ, y) − ln q(θ), −∞ where it is not a number, and how many of these are lost."""
     log_p, log_q = density(points), proposal.log_density(points)
     return log_ratios(density.space, points, log_p, log_q)
 
@@ -190,7 +190,7 @@ def require_hessian(coordinates: int) -> None:
 
 @dataclass(frozen=True)
 class BatchedDensity:
-    """ln p(x, y) of many points, as many kernels at a time as fit the caches.
+    """ln p(θ, y) of many points, as many kernels at a time as fit the caches.
 
     A value that is not a number stays so.
     """
@@ -212,7 +212,7 @@ class BatchedDensity:
         return cls(space, int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH)))
 
     def __call__(self, points: Float[np.ndarray, "draw coordinate"]) -> Float[np.ndarray, " draw"]:
-        """ln p(x, y), normalised over x and y, by calls of one shape: the last is filled up."""
+        """ln p(θ, y), normalised over θ and y, by calls of one shape: the last is filled up."""
         values, length = np.empty(len(points)), BATCHES * self.batch
         for start in range(0, len(points), length):
             block = points[start : start + length]

@@ -94,7 +94,7 @@ class InitialDistribution:
         return len(self.at_modes.centres)
 
     def log_density(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
-        """Log density ln q_0(x), normalised."""
+        """Log density ln q_0(θ), normalised."""
         of_prior = self.log_share + self.space.log_prior(self.space.unflatten(point))
         if not self.modes:
             return of_prior
@@ -146,7 +146,7 @@ def _draw_prior_points(keys, space: Space):
 
 
 def law_at_modes(space: Space, seed: int) -> tuple[InitialDistribution, int]:
-    """The prior mixed with Student's t at every mode found, with scale H⁻¹, and its gradients.
+    """The prior mixed with Student's t at every mode found, with the inverse Hessian as scale.
 
     Half the prior, the other half the modes in equal parts: how much weight each has is what the
     particles are to find out. Where descents end nowhere, the prior alone.
@@ -172,9 +172,9 @@ def law_at_modes(space: Space, seed: int) -> tuple[InitialDistribution, int]:
 
 
 def descend_from_far(space: Space, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Ends [start, coordinate] of descents on −ln p(x, y) from all starts, by L-BFGS.
+    """Ends [start, coordinate] of descents on −ln p(θ, y) from all starts, by L-BFGS.
 
-    With ln p(x, y) there, −∞ where an end is no point, and the number of gradients.
+    With ln p(θ, y) there, −∞ where an end is no point, and the number of gradients.
     """
     from scipy.optimize import minimize
 
@@ -227,7 +227,7 @@ def far_starts(space: Space, seed: int) -> Float[np.ndarray, "start coordinate"]
 def fit_at(
     end: np.ndarray, space: Space, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "*shape coordinate"], float]:
-    """The whitening by the curvature of −ln p(x, y) at a point, and its log volume.
+    """The whitening by the curvature of −ln p(θ, y) at a point, and its log volume.
 
     By the Hessian, or its diagonal in many coordinates. Curvatures in units of the prior are at
     least `LEAST_CURVATURE`, where they are estimated at least 1.

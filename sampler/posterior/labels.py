@@ -43,9 +43,10 @@ def labels_of_weights(
     temperature: Float[Array | np.ndarray, "*draw"],
     standard_normal: Callable[[tuple[int, ...]], Array | np.ndarray],
 ) -> Float[Array | np.ndarray, "*draw example output"]:
-    """Labels y = Σ_π φ^π(x)·w^π + √𝒯 ε with w = F z, of JAX or NumPy: draws of N(0, K + 𝒯 1).
+    """Labels y = Σ_π φ^π(x)·w^π + √𝒯 ε with w = F · normal, of JAX or NumPy.
 
-    K = K(F Fᵀ) is neither assembled nor factorised. z and ε are drawn in this order.
+    They are draws of N(0, K(F Fᵀ) + 𝒯 1) without assembling or factorising K. The normal numbers of
+    w are drawn before ε.
     """
     numbers, (_, paths, channels) = factor.__array_namespace__(), features.shape
     *draws, rows, rank = factor.shape
@@ -124,9 +125,9 @@ class CollapsedLabels(LabelLaw):
 
 
 class IndependentLabels(LabelLaw):
-    """Distribution of labels whose outputs are independent, each N(0, G Gᵀ + 𝒯 1).
+    """Distribution of labels whose outputs are independent, each N(0, Φ Φᵀ + 𝒯 1).
 
-    columns      G [example, feature]
+    columns      Φ [example, feature]
     temperature  𝒯
     outputs      O
     """

@@ -35,7 +35,7 @@ SMALLEST_CURVATURE = 1e-3
 
 
 def find_mode(space: OrderParameterSpace) -> Mode | None:
-    """Newton descent on −ln p(x, y) from x = 0, where Bartlett factors are diagonal.
+    """Newton descent on −ln p(θ, y) from θ = 0, where Bartlett factors are diagonal.
 
     The scale is that of the Hessian at its end; directions along which that is not convex keep
     their absolute curvature. None where the Hessian there is not finite. Raises InputError for a
@@ -77,7 +77,7 @@ def find_mode(space: OrderParameterSpace) -> Mode | None:
 
 
 class Derivatives:
-    """Derivatives of −ln p(x, y): those of the theory, which compiles nothing, where it has them.
+    """Derivatives of −ln p(θ, y): those of the theory, which compiles nothing, where it has them.
 
     Its coordinates are the same numbers in another order; its temperature is the given one.
     """

@@ -212,7 +212,7 @@ class OrderParameterSpace(KernelSpace):
 class AttentionSpace(KernelSpace):
     """Sampled attention at infinite width; no weight and no order parameter is a site.
 
-    U_1 = g 1 is fixed, g = σ_1² … σ_a², and y_c ~ N(0, g Σ_π C_ππ + 𝒯 1), each output c by itself.
+    U_1 = σ_1² ⋯ σ_a² 1 is fixed, and y ~ N(0, K(U_1) + 𝒯 1), each output by itself.
     """
 
     name = "attention"
@@ -227,11 +227,11 @@ class AttentionSpace(KernelSpace):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """√g of U_1 = g 1."""
+        """Standard deviation σ_1 ⋯ σ_a, the root of the diagonal of U_1."""
         return jnp.sqrt(jnp.prod(self.chain.variances[1:]))
 
     def lowest_factor(self, position: Position) -> Float[Array, "row row"]:
-        """The factor √g 1 of U_1."""
+        """The factor σ_1 ⋯ σ_a 1 of U_1."""
         rows = math.prod(self.chain.heads) * self.outputs
         return self.scale * jnp.eye(rows, dtype=self.scale.dtype)
 
@@ -262,7 +262,7 @@ def stored_sites(draws: Mapping[str, np.ndarray], temperature: float) -> dict[st
 
 
 class StandardisedLogChi(dist.Distribution):
-    """Distribution of t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν."""
+    """Distribution of τ with ln χ = ½ ln ν + τ/√(2ν), χ ~ χ_ν: of order one at every ν."""
 
     arg_constraints: ClassVar = {"degrees": dist.constraints.positive}
     support = dist.constraints.real

@@ -1,4 +1,4 @@
-"""A posterior p(x | y) ∝ p(x) p(y | x) in one space of coordinates x.
+"""A posterior p(θ | y) ∝ p(θ) p(y | θ) in one space of coordinates θ.
 
 A space is its NumPyro `model`: priors, and the distribution of the labels y. NumPyro's handlers run
 it, and all else follows: log densities, shapes and the flat vector, draws from the prior, the
@@ -44,7 +44,7 @@ ONE_AT_A_TIME = RLock()
 @register_dataclass
 @dataclass(frozen=True)
 class Gaussian:
-    """Gaussian x = centre + scale · z, z standard normal; the scale is a matrix or a diagonal."""
+    """Gaussian θ = centre + scale · ζ, ζ standard normal; the scale is a matrix or a diagonal."""
 
     centre: Float[Array, " coordinate"]
     scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
@@ -61,20 +61,20 @@ class Gaussian:
 
     @property
     def covariance(self) -> Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]:
-        """S Sᵀ, or the variances where the scale is a diagonal."""
+        """scale · scaleᵀ, or the variances where the scale is a diagonal."""
         return self.scale @ self.scale.T if self.is_dense else self.scale**2
 
     def at(self, standard: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """Return the point x at z."""
+        """Return the point θ at ζ."""
         return self.centre + (self.scale @ standard if self.is_dense else self.scale * standard)
 
     def standardise(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """Return z at the point x."""
+        """Return ζ at the point θ."""
         away = point - self.centre
         return jnp.linalg.solve(self.scale, away) if self.is_dense else away / self.scale
 
     def pull_back(self, slope: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """Map ∂/∂x to ∂/∂z."""
+        """Map ∂/∂θ to ∂/∂ζ."""
         return slope @ self.scale if self.is_dense else slope * self.scale
 
     def draw(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
@@ -87,7 +87,7 @@ class Gaussian:
 class Mode:
     """Mode of a posterior in flat coordinates, as chains are whitened by it.
 
-    gaussian       the mode, and S with S Sᵀ the inverse Hessian there
+    gaussian       the mode, and a scale with scale · scaleᵀ = S, the inverse Hessian there
     gradient_norm  of −ln p where the search ended
     tolerance      the limit that the norm had to meet
     """
@@ -206,15 +206,15 @@ class Space:
             return handlers.trace(model).get_trace(labels, inputs)
 
     def log_prior(self, position: Position) -> Float[Array, ""]:
-        """Log prior density ln p(x)."""
+        """Log prior density ln p(θ)."""
         return _log_densities(self.alone, dict(position))[0]
 
     def log_likelihood(self, position: Position) -> Float[Array, ""]:
-        """Log likelihood ln p(y | x), of all examples where rows represent them."""
+        """Log likelihood ln p(y | θ), of all examples where rows represent them."""
         return _log_densities(self.alone, dict(position))[1]
 
     def log_density(self, position: Position) -> Float[Array, ""]:
-        """Log joint density ln p(x, y), normalised over x and y."""
+        """Log joint density ln p(θ, y), normalised over θ and y."""
         log_prior, log_likelihood = _log_densities(self.alone, dict(position))
         return log_prior + log_likelihood
 
@@ -327,11 +327,11 @@ class Space:
         return position
 
     def potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
-        """−ln p(x, y) of the flat vector."""
+        """−ln p(θ, y) of the flat vector."""
         return -self.log_density(self.unflatten(point))
 
     def least_potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
-        """Lower bound of −ln p(x, y): labels vary by 𝒯 or more, so p(y | x) ≤ (2π𝒯)^(−n/2)."""
+        """Lower bound of −ln p(θ, y): labels vary by 𝒯 or more, so p(y | θ) ≤ (2π𝒯)^(−n/2)."""
         position = self.unflatten(point)
         temperature, residual = self.temperature_at(position), self.data.residual
         largest = -0.5 * self.data.labels.size * jnp.log(2.0 * math.pi * temperature)
@@ -340,7 +340,7 @@ class Space:
         return -self.log_prior(position) - largest
 
     def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """∂/∂x of −ln p(x, y), in the precision of gradients."""
+        """∂/∂θ of −ln p(θ, y), in the precision of gradients."""
         rough = self if self.single is None else self.single
         return _slope(rough.alone, point.astype(rough.dtype)).astype(point.dtype)
 
@@ -375,7 +375,7 @@ class Space:
 
 @partial(jax.jit, inline=True)
 def _log_densities(space: Space, position: Position) -> tuple[Array, Array]:
-    """ln p(x) and ln p(y | x): NumPyro's, of the sites that are sampled and that are observed."""
+    """ln p(θ) and ln p(y | θ): NumPyro's, of the sites that are sampled and that are observed."""
     labels = flat_labels(space.data.labels)
     with ONE_AT_A_TIME, handlers.block():
         logs, sites = compute_log_probs(space.model, (labels,), {}, position)
@@ -441,7 +441,7 @@ class NewLabels(LabelLaw):
         super().__init__(examples, space.data.labels.shape[1], validate_args)
 
     def log_prob(self, value):
-        """ln p(y, y_new | x) − ln p(y | x)."""
+        """ln p(y, y_new | θ) − ln p(y | θ)."""
         space, data = self.space, self.space.data
         new = jnp.reshape(value, (-1, data.labels.shape[1]))
         train = data.train(self.position)

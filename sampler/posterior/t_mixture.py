@@ -30,14 +30,14 @@ FIT_STEPS = 25
 @register_dataclass
 @dataclass(frozen=True)
 class TMixture:
-    """Mixture of t distributions, q(x) = Σ_k s_k t_ν(x; m_k, (W_kᵀ W_k)⁻¹).
+    """Mixture of t distributions: the density of a component at the point θ is proportional to
 
-        t_ν(x; m, (Wᵀ W)⁻¹) ∝ |det W| (1 + |W (x − m)|²/ν)^{−(ν + d)/2},   d coordinates
+        |det whitening| (1 + |whitening · (θ − centre)|²/ν)^{−(ν + coordinates)/2}.
 
-    log_shares   ln s_k; shares sum to one, or to less with a distribution that is no t distribution
-    centres      m_k
-    whitenings   W_k, or their diagonals
-    log_volumes  ln |det W_k|
+    log_shares   logarithms of shares, which sum to one, or to less beside another distribution
+    centres      modes of the components
+    whitenings   inverse factors of scale matrices (whiteningᵀ · whitening)⁻¹, or their diagonals
+    log_volumes  ln |det whitening|
     degrees      ν, the same for all components
     """
 
@@ -70,7 +70,7 @@ class TMixture:
     def squares(
         self, points: Float[Numbers, "*draw coordinate"]
     ) -> Float[Numbers, "component ..."]:
-        """Squared distances |W_k (x − m_k)|², one component after the other."""
+        """Squared distances |whitening · (θ − centre)|², one component after the other."""
         pairs = zip(self.whitenings, self.centres, strict=True)
         whitened = [stretched(whitening, points - centre) for whitening, centre in pairs]
         return points.__array_namespace__().stack([(away**2).sum(-1) for away in whitened])
@@ -78,7 +78,7 @@ class TMixture:
     def log_terms(
         self, squares: Float[Numbers, "component ..."]
     ) -> Float[Numbers, "component ..."]:
-        """Logarithms ln s_k t_k(x) of the terms, from the squared distances."""
+        """Logarithms of the terms, share times density, from the squared distances."""
         nu, size = self.degrees, self.size
         height = math.lgamma((nu + size) / 2) - math.lgamma(nu / 2)
         height -= size / 2 * math.log(nu * math.pi)
@@ -144,9 +144,10 @@ def refit(
 ) -> TMixture:
     """The mixture nearest (in ∫ p ln p/q) to a weighted sample, found by expectation maximisation.
 
-    Weights sum to one. Fitting a mean to n draws in d dimensions costs d/(2n) of ∫ p ln p/q,
-    fitting a covariance about d²/(4n): centres are shrunk towards the previous mixture with d
-    pseudo draws, scales with d², so a sample with few effective draws changes little.
+    Weights sum to one. ∫ p ln p/q grows by dimension/(2 draws) for a fitted mean, by about
+    dimension²/(4 draws) for a fitted covariance: centres are shrunk towards the previous mixture
+    with as many pseudo draws as dimensions, scales with their square, so a sample with few
+    effective draws changes little.
     """
     size, (centre, spread) = previous.size, previous.moments
     effective = effective_draws(weights)

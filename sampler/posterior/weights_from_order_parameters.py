@@ -104,7 +104,7 @@ def draw_weights(
     """Draw all weights given the Bartlett matrices B_1 … B_{L+1} and the labels.
 
     Q_l [r_l, N_l] is uniform among matrices with orthonormal rows, w_l = √N_l F_l Q_l, a = w_{L+1},
-        V_l^h = V + Q_{l+1}ᵀ (σ_l B_l[h] Q_l − Q_{l+1} V),   V ~ N(0, σ_l²),
+        V_l^h = Ṽ_l^h + Q_{l+1}ᵀ (σ_l B_l[h] Q_l − Q_{l+1} Ṽ_l^h),   Ṽ_l^h ~ N(0, σ_l²),
     where B_l[h] are the rows of head h; V_0 by Matheron's rule. `features` are φ^π(x_μ).
     """
     factors = chain_factors(matrices, architecture.heads, link_scales(architecture))
@@ -140,9 +140,10 @@ def draw_input_weights(
 ) -> Float[np.ndarray, "width channel"]:
     """Draw V_0 from p(V_0 | V_1 … V_L, a, y) by Matheron's rule.
 
-    With V and ε drawn from the prior and from N(0, 𝒯), and f_V the network that has V as its input
-    projection,
-        V_0 = V + σ_0/√N_1 Σ_{μc} α_{μc} Σ_π w_1^{(π,c)} φ^π(x_μ)ᵀ,  α = (K + 𝒯 1)⁻¹ (y − f_V − ε).
+    With Ṽ_0 and ε drawn from the prior and from N(0, 𝒯), and f̃ the network with the input
+    projection Ṽ_0,
+        V_0 = Ṽ_0 + σ_0/√N_1 Σ_μ α_μ Σ_π w_1^π φ^π(x_μ)ᵀ,  α = (K + 𝒯 1)⁻¹ (y − f̃ − ε),
+    summed over outputs, if there are several.
 
     lowest    w_1, the path weights of the lowest layer
     factor    any F with F Fᵀ = w_1 w_1ᵀ/N_1
@@ -162,7 +163,7 @@ def draw_input_weights(
 
 
 def orthonormal_rows(matrix: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "row width"]:
-    """Q with Q Qᵀ = 1 and matrix = L Q, L lower triangular with a positive diagonal.
+    """Rows Q with Q Qᵀ = 1 and matrix = triangle · Q, lower with a positive diagonal.
 
     Rows of a Gaussian matrix give a uniform (Haar) Q: each points in a uniform direction of what
     the rows before it leave. Needs linearly independent rows, so row ≤ width.

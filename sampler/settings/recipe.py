@@ -143,7 +143,11 @@ class AnyRecipe(Section):
             take_out(settings, key)
         if folder is not None:
             change_paths(settings, self, partial(RelativePath.relative, folder=folder))
-        return toml_text({key: value for key, value in settings.items() if value != {}})
+        text = toml_text({key: value for key, value in settings.items() if value != {}})
+        if folder is None and self.task.is_unwritten:
+            path = toml_text({"path": self.task.path}).strip()
+            text = text.replace(path, f"{path}  # arrays in memory: a run writes this file")
+        return text
 
     @property
     def left_open(self) -> tuple[str, ...]:

@@ -94,6 +94,11 @@ class DataSettings(Section):
         """The same data; arrays in memory are then a file in the directory of the results."""
         return self
 
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether these are data in memory that no directory keeps yet."""
+        return False
+
     def keep(self, directory: Path) -> None:
         """Write that file, if it belongs into this directory and is not there yet."""
 

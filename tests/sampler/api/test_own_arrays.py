@@ -1,5 +1,8 @@
 """Arrays in memory: the data of their file, kept beside the results, known by what is in them."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -51,6 +54,19 @@ def test_arrays_in_memory_are_those_of_a_file(arrays, tmp_path):
         in_memory = build_task(recipe_of(sampler.Arrays(**arguments)))
         assert in_memory.identity == of_file.identity
         assert in_memory.path_names == of_file.path_names == ("a·c", "b·c")
+
+
+def test_check_prints_no_path_of_a_file_that_does_not_exist(arrays, tmp_path):
+    np.savez(tmp_path / "mine.npz", **arrays)
+    in_memory = recipe_of(sampler.Arrays(**arguments_of(arrays)))
+    of_file = recipe_of(sampler.Arrays(tmp_path / "mine.npz"))
+    assert re.findall(r'"(/[^"]+)"', sampler.check(in_memory)) == []
+    assert re.findall(r'"(/[^"]+)"', sampler.check(of_file)) == [str(tmp_path / "mine.npz")]
+    kept = in_memory.task.kept_in(tmp_path)
+    kept.keep(tmp_path)
+    (path,) = re.findall(r'"(/[^"]+)"', sampler.check(recipe_of(kept)))
+    assert Path(path).parent == tmp_path
+    assert Path(path).is_file()
 
 
 def test_a_recipe_knows_arrays_by_their_values(arrays):
