@@ -11,7 +11,7 @@ import pytest
 from sampler.settings.recipe import Recipe
 from tests import ROOT
 from tests.commands import in_process
-from tests.shown import NUMBER, Shown, numbers_in, places, plain
+from tests.told.shown import NUMBER, Shown, numbers_in, places, plain
 
 
 def blocks_of(language: str) -> list[str]:

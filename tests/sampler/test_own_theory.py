@@ -14,7 +14,7 @@ from sampler.jobs import stages
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
 from tests.pages import STORED
-from tests.shown import numbers_in
+from tests.told.shown import numbers_in
 
 SAME, WRONG = "leading order again", "three times U"
 

@@ -25,7 +25,6 @@ from sampler.presentation.several_runs import models_table
 from sampler.presentation.views import numbers_table, other_networks_table, statements_table
 from sampler.storage.result_files import read_comparison, write_comparison
 from tests.held import held
-from tests.shown import assert_shows, read, rows_of
 from tests.small import (
     TEST,
     TRAIN,
@@ -36,6 +35,7 @@ from tests.small import (
     small_problem,
     within,
 )
+from tests.told.shown import assert_shows, read, rows_of
 
 PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})
 FAILED = Diagnostics("fail", ("why",), (), {}, 2, 40, {})

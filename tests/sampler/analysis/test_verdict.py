@@ -17,8 +17,8 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.verdict import theory_verdict, trust_verdict, user_verdict
 from sampler.jobs.stages import compare_tables, diagnose_stage
 from tests.failures import FAILURES, UNTRUSTED, stored
-from tests.shown import numbers_in
 from tests.small import collect, healthy_statistics, random_observables, small_problem, within
+from tests.told.shown import numbers_in
 
 QUANTITIES = {"predictor_mean": "m(x)", "order_parameter": "U₁"}
 PASSED = {

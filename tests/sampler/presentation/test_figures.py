@@ -1,77 +1,75 @@
-"""Figures of a run: what is drawn is what is stored, and missing tables leave out their figure."""
+"""Figures: what is drawn is what is stored, and a missing table leaves out its figure."""
 
-import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
-from arviz_stats.base import array_stats
+from matplotlib.colors import to_hex
 from scipy.stats import norm, t
 
+from sampler.analysis.difference import element_bound
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import open_run
 from sampler.analysis.slowest import slowest_element
+from sampler.analysis.sweep_results import SweepResults
+from sampler.presentation import style
+from sampler.presentation.figures.accuracy import draw_accuracy_against_width
+from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.kernel_matrices import class_ends, draw_kernels
-from sampler.presentation.figures.order_parameter import (
-    draw_order_parameter,
-)
+from sampler.presentation.figures.order_parameter import draw_order_parameter
+from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
-from sampler.presentation.figures.traces import draw_chains, rank_histogram
-from sampler.presentation.style import draw_matrix, figure_style, new_figure, save_figure
-from tests.held import comparison_of, held, theory_of
+from sampler.presentation.figures.traces import rank_histogram
+from sampler.presentation.style import new_figure, save_figure
+from tests.commands import write_sweep
+from tests.held import comparison_of, held, held_sweep, theory_of
 from tests.pages import STORED, stored_run
+from tests.small import autoregressive
 
 PAIRS = ("path", "path_")
+SHOWN = ("shown_example", "shown_example_")
 
 
-# --- U_1 and the predictor
+def panels_of(figure) -> list[np.ndarray]:
+    """Matrices with a title, NaN where nothing is drawn."""
+    images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
+    return [np.ma.filled(image.get_array(), np.nan) for image in images]
 
 
-def test_order_parameter_panels_show_the_stored_matrices():
-    leading, sampled = np.array([[2.0, -1.0], [-1.0, 4.0]]), np.array([[2.5, -1.0], [-1.0, 3.0]])
-    beyond, mcse = 1.25 * leading, np.array([[0.25, 0.1], [0.1, 0.0]])
-    orders = {"leading": leading, "next": beyond}
-    theory = theory_of({name: {"order_parameter": (PAIRS, one)} for name, one in orders.items()})
+def of_colour(ax, colour: str) -> list[np.ndarray]:
+    """[point, (x, y)] of every line of this colour."""
+    return [line.get_xydata() for line in ax.lines if to_hex(line.get_color()).upper() == colour]
+
+
+# --- a run
+
+
+def test_order_parameters_and_how_far_they_are_off():
+    """As matrices, and element by element: each pair of paths once, with its error."""
+    sampled, mcse = np.array([[2.0, -1.0], [-1.0, 3.0]]), np.array([[0.5, 0.1], [0.1, 0.0]])
+    theories = {"leading": 1.5 * sampled, "next": sampled + 0.1}
+    of_theory = {name: {"order_parameter": (PAIRS, one)} for name, one in theories.items()}
     compared = comparison_of(
         {"order_parameter": Estimate(sampled, mcse)},
-        {name: {"order_parameter": one} for name, one in orders.items()},
+        {name: {"order_parameter": one} for name, one in theories.items()},
     )
-    theory = theory.assign_coords(path=["a", "b"])
-    figure = draw_order_parameter(held(theory, comparison=compared))
-    panels = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
-    received = [np.ma.filled(image.get_array(), np.nan) for image in panels]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gaps = [np.where(mcse > 0, (sampled - one) / mcse, np.nan) for one in (leading, beyond)]
-    for expected in (sampled, leading, beyond, *gaps):
+    run = held(theory_of(of_theory).assign_coords(path=["a", "b"]), comparison=compared)
+    gaps = [(sampled - one) / np.where(mcse > 0, mcse, np.nan) for one in theories.values()]
+    received = panels_of(draw_order_parameter(run))
+    for expected in (sampled, *theories.values(), *gaps):
         assert sum(np.array_equal(one, expected, equal_nan=True) for one in received) == 1
-    # One scale for the matrices, another for all differences.
-    assert len({image.get_clim() for image in panels}) == 2
-
-
-def test_theories_and_draws_are_drawn_element_by_element():
-    """U_1 once for each pair of paths; without an error nothing is drawn."""
-    sampled, mcse = np.array([[2.0, -1.0], [-1.0, 3.0]]), np.array([[0.5, 0.1], [0.1, 0.25]])
-    theories = {"leading": 1.5 * sampled, "next": sampled + 0.1}
-
-    def drawn(errors):
-        estimate = Estimate(sampled, errors)
-        predictions = {name: {"order_parameter": one} for name, one in theories.items()}
-        compared = comparison_of({"order_parameter": estimate}, predictions)
-        return draw_theory_against_draws(held(theory_of({"leading": {}}), comparison=compared))
-
-    assert drawn(np.full((2, 2), np.nan)) is None
-    above, below = drawn(mcse).axes
-    upper = ([0, 0, 1], [0, 1, 1])
-    for bars, points, theory in zip(above.containers, below.lines, theories.values(), strict=False):
+    above, below = draw_theory_against_draws(run).axes
+    upper = ([0, 0], [0, 1])  # without an error nothing is drawn
+    for bars, points, theory, gap in zip(
+        above.containers, below.lines, theories.values(), gaps, strict=False
+    ):
         marks, _, (segments,) = bars.lines
         np.testing.assert_array_equal(marks.get_xdata(), theory[upper])
         ends = [segment[:, 1] for segment in segments.get_segments()]
         expected = sampled[upper] + np.outer([-1, 1], mcse[upper])
         np.testing.assert_allclose(np.transpose(ends), expected)
-        gaps = ((sampled - theory) / mcse)[upper]
-        low, high = below.get_ylim()
-        np.testing.assert_allclose(points.get_ydata(), np.clip(gaps, low, high))
+        np.testing.assert_allclose(points.get_ydata(), np.clip(gap[upper], *below.get_ylim()))
 
 
 def test_differences_stand_beside_what_chance_allows():
@@ -79,82 +77,57 @@ def test_differences_stand_beside_what_chance_allows():
     run = open_run(STORED)
     _, *below = np.reshape(draw_theory_against_draws(run).axes, (2, -1))[1]
     for ax, quantity in zip(below, ("predictor_mean", "predictor_variance"), strict=True):
-        values = np.size(run.sampled(quantity).value)
-        limit = t.isf(norm.sf(3.0) / values, 2 * 10 - 1)
+        limit = t.isf(norm.sf(3.0) / np.size(run.sampled(quantity).value), 2 * 10 - 1)
         drawn = sorted(line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":")
         np.testing.assert_allclose(drawn, [-limit, limit], rtol=1e-9)
 
 
-# --- kernels
-
-
-def centred(kernel):
-    """Less the means of rows and columns, over the mean of the diagonal."""
-    middle = np.eye(len(kernel)) - 1.0 / len(kernel)
-    kernel = middle @ kernel @ middle
-    return kernel / np.mean(np.diag(kernel))
-
-
-def test_kernels_are_drawn_as_stored_on_one_scale():
-    labels = np.array([[1.0], [1.0], [-1.0]])
-    kernels = {"infinite": np.eye(3), "leading": np.diag([1.0, 2.0, 3.0])}
-    axes = ("shown_example", "shown_example_")
-    theory = theory_of(
-        {name: {"kernel": (axes, one)} for name, one in kernels.items()},
-        labels_shown=(("shown_example", "output"), labels),
-    )
-    sampled = np.diag([3.0, 2.0, 1.0])
-    compared = comparison_of({"kernel": Estimate(sampled, 0.1 * np.ones((3, 3)))}, {})
-    figure = draw_kernels(held(theory, comparison=compared))
-    images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
-    assert len({image.get_clim() for image in images}) == 1
-    for image, kernel in zip(images, [*kernels.values(), sampled], strict=True):
-        np.testing.assert_allclose(image.get_array(), centred(kernel), atol=1e-15)
-    np.testing.assert_array_equal(figure.axes[0].get_yticks(), [0.5, 2.0])
-
-
-def test_path_kernels_are_centred_and_relative_to_their_size(rng):
+def test_kernels_are_centred_and_relative_to_their_size(rng):
     """Of five paths the four with the largest U_1, by loops over pairs of them."""
     features = rng.standard_normal((3, 5, 4)) * np.array([1.0, 5.0, 1.0, 2.0, 0.1])[:, None] + 1.0
     columns = {"kernel_features": (("shown_example", "kernel_path", "feature"), features)}
-    columns |= {"labels_shown": (("shown_example", "output"), np.ones((3, 1)))}
-    of_limit = {"order_parameter": (PAIRS, np.diag([5.0, 4.0, 1.0, 2.0, 3.0]))}
-    of_limit["kernel"] = (("shown_example", "shown_example_"), np.eye(3))
-    theory = theory_of({"leading": of_limit}, **columns)
-    run = held(theory.assign_coords(kernel_path=list("abcde")))
-    alone, both = (
-        [ax.images[0] for ax in draw_kernels(run, paths=paths).axes if ax.images]
-        for paths in (False, True)
-    )
-    (mosaic,) = [one.get_array() for one in both if one.get_array().shape == (15, 15)]
-    assert len(both) == len(alone) + 1
-    strongest = [0, 1, 3, 4]
-    kernels = np.einsum("xpi,yqi->pqxy", features, features)[np.ix_(strongest, strongest)]
+    labels = np.array([[1.0], [1.0], [-1.0]])
+    columns |= {"labels_shown": (("shown_example", "output"), labels)}
+    overlap = {"order_parameter": (PAIRS, np.diag([5.0, 4.0, 1.0, 2.0, 3.0]))}
+    kernels = {"infinite": np.eye(3), "leading": np.diag([1.0, 2.0, 3.0])}
+    of_theory = {name: {"kernel": (SHOWN, one)} for name, one in kernels.items()}
+    of_theory["leading"] |= overlap
+    theory = theory_of(of_theory, **columns).assign_coords(kernel_path=list("abcde"))
+    sampled = np.diag([3.0, 2.0, 1.0])
+    compared = comparison_of({"kernel": Estimate(sampled, 0.1 * np.ones((3, 3)))}, {})
+    figure = draw_kernels(held(theory, comparison=compared), paths=True)
     middle = np.eye(3) - 1.0 / 3.0
-    sizes = [np.trace(middle @ kernels[p, p] @ middle) / 3.0 for p in range(4)]
+
+    def centred(kernel, size):
+        return middle @ kernel @ middle / size
+
+    panels = panels_of(figure)
+    (mosaic,) = [one for one in panels if one.shape == (15, 15)]
+    received = [one for one in panels if one.shape == (3, 3)]
+    for shown, kernel in zip(received, [*kernels.values(), sampled], strict=True):
+        size = np.mean(np.diag(middle @ kernel @ middle))
+        np.testing.assert_allclose(shown, centred(kernel, size), atol=1e-15)
+    of_paths = np.einsum("xpi,yqi->pqxy", features, features)[np.ix_([0, 1, 3, 4], [0, 1, 3, 4])]
+    sizes = [np.trace(middle @ of_paths[p, p] @ middle) / 3.0 for p in range(4)]
     for p, q in np.ndindex(4, 4):
-        expected = middle @ kernels[p, q] @ middle / np.sqrt(sizes[p] * sizes[q])
-        received = mosaic[4 * p : 4 * p + 3, 4 * q : 4 * q + 3]
-        np.testing.assert_allclose(received, expected, atol=1e-13)
-    assert np.isnan(np.ma.filled(mosaic, np.nan)[[3, 7, 11]]).all()
+        expected = centred(of_paths[p, q], np.sqrt(sizes[p] * sizes[q]))
+        np.testing.assert_allclose(
+            mosaic[4 * p : 4 * p + 3, 4 * q : 4 * q + 3], expected, atol=1e-13
+        )
 
 
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
         ([[1.0], [1.0], [-1.0]], [2, 3]),
-        ([[1.0], [1.0]], [2]),
-        ([[0.3], [0.2], [0.1]], None),
         (np.eye(3).tolist(), [1, 2, 3]),
+        ([[0.3], [0.2], [0.1]], None),
         ([[0.1, 0.2], [0.3, 0.1], [0.0, 1.0]], None),
     ],
 )
 def test_classes_are_told_from_other_labels(labels, expected):
     received = class_ends(np.array(labels))
     assert expected is None if received is None else received.tolist() == expected
-
-
-# --- learned attention
 
 
 @pytest.mark.parametrize("queries", [4, 1])
@@ -179,120 +152,141 @@ def test_learned_heads_have_a_row_of_prior_mean_posterior_mean_and_draws(rng, qu
         "attention": xr.Dataset(columns, attrs={"learned_layers": 1}),
         "sample_stats": xr.Dataset({n: (("chain", "draw"), v) for n, v in statistics.items()}),
     }
-    figure = draw_attention(held(draws=groups))
-    panels = [ax for ax in figure.axes if ax.images and ax.get_title()]
     weights = np.exp(logs) / np.exp(logs).sum()
     mean = np.einsum("c,cehkq->ehkq", weights, drawn)
     chosen = [prior, mean, *(single[chain, -1] for chain in (1, 2, 0))]
     expected = [m[:, 1, :, 0] if queries == 1 else m[0, 1] for m in chosen]
-    for panel, matrix in zip(panels, expected, strict=True):
-        np.testing.assert_allclose(panel.images[0].get_array(), matrix, rtol=1e-12)
-
-
-# --- all figures of a directory
-
-
-@pytest.fixture
-def directory(tmp_path):
-    return stored_run(tmp_path / "run")
-
-
-def drawn(directory) -> set[str]:
-    return {path.stem for path in draw_figures(directory, open_run(directory))}
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_missing_table_leaves_out_its_figures_only(directory):
-    every, settings = drawn(directory), dict(matplotlib.rcParams)
-    assert {"order_parameter", "theory_against_draws", "kernels", "chains"} <= every
-    (directory / "comparison.nc").unlink()
-    theory = drawn(directory)
-    assert theory < every
-    assert {"order_parameter", "kernels", "chains"} <= theory
-    assert "theory_against_draws" not in theory
-    (directory / "theory.nc").unlink()
-    assert "chains" in drawn(directory) <= theory - {"order_parameter", "kernels"}
-    assert dict(matplotlib.rcParams) == settings
-
-
-# --- figures of how chains move: their numbers from the definition, and which elements are shown
-
-
-CHAINS, DRAWS = 3, 200
-
-
-def autoregressive(rng, memory: float, shape=(CHAINS, DRAWS)) -> np.ndarray:
-    """x_t = memory · x_{t−1} + noise."""
-    values = rng.normal(size=shape)
-    for draw in range(1, shape[1]):
-        values[:, draw] += memory * values[:, draw - 1]
-    return values
+    for panel, matrix in zip(panels_of(draw_attention(held(draws=groups))), expected, strict=True):
+        np.testing.assert_allclose(panel, matrix, rtol=1e-12)
 
 
 def test_the_element_that_forgets_last_of_all_is_shown(rng):
-    """However many there are: the slowest of a thousand is element 997."""
-    draws = rng.normal(size=(CHAINS, DRAWS, 1000))
-    draws[..., 997] = autoregressive(rng, 0.97)
+    """However many there are; those that do not move, or are no numbers, are passed over."""
+    draws = rng.normal(size=(3, 200, 1000))
+    draws[..., 997] = autoregressive(rng, 0.97, (3, 200))
+    draws[..., 5], draws[..., 6] = 1.0, np.nan
     table = xr.DataArray(draws, dims=("chain", "draw", "test_example"))
     ((label, values),) = slowest_element("predictor", table).items()
     assert label == "predictor [997]"
     np.testing.assert_array_equal(values, draws[..., 997])
-    last = (array_stats.ess(draws[..., at], chain_axis=0, draw_axis=1) for at in range(990, 1000))
-    assert int(np.argmin([float(one) for one in last])) == 7
+    assert slowest_element("predictor", table.isel(test_example=slice(5, 7))) == {}
 
 
-def test_elements_that_do_not_move_are_passed_over(rng):
-    draws = np.stack([np.ones((CHAINS, DRAWS)), autoregressive(rng, 0.1)], axis=-1)
-    draws = np.stack([draws, np.full_like(draws, np.nan)], axis=-2)
-    table = xr.DataArray(draws, dims=("chain", "draw", "path", "path_"))
-    assert list(slowest_element("$U_1$", table)) == ["$U_1$ [0, 1]"]
-    assert slowest_element("$U_1$", table.isel(path=slice(1, 2))) == {}
-
-
-@pytest.mark.parametrize(("extra", "word"), [({}, "chain"), ({"ancestor"}, "repetition")])
-def test_repetitions_are_not_called_chains(rng, extra, word):
-    statistics = {name: (("chain", "draw"), autoregressive(rng, 0.2)) for name in {"lp", *extra}}
-    trace, _ = draw_chains(held(draws={"sample_stats": xr.Dataset(statistics)})).axes
-    labels = [line.get_label() for line in trace.lines]
-    assert labels == [f"{word} {number}" for number in range(CHAINS)]
-
-
-def test_rank_histogram_counts_every_draw_once():
-    draws = np.random.default_rng(0).normal(size=(3, 40))
+def test_rank_histogram_counts_every_draw_once(rng):
+    draws = rng.normal(size=(3, 40))
     ordered = np.sort(draws, axis=None)
-    expected = np.array(
-        [
-            [np.isin(chain, ordered[start : start + 30]).sum() for start in range(0, 120, 30)]
-            for chain in draws
-        ]
-    )
+    bins = [ordered[start : start + 30] for start in range(0, 120, 30)]
+    expected = [[np.isin(chain, one).sum() for one in bins] for chain in draws]
     np.testing.assert_array_equal(rank_histogram(draws, bins=4), expected)
 
 
-# --- saving figures: which files there are
-
-
-def matrix_figure():
-    """A square in a wide figure, below a title."""
-    figure = new_figure(4.0, 2.0, "matrix")
-    draw_matrix(figure.subplots(), np.eye(2), 1.0)
-    return figure
+@pytest.mark.usefixtures("undrawn")
+def test_a_missing_table_leaves_out_its_figures_only(tmp_path):
+    directory, drawn = stored_run(tmp_path / "run"), []
+    for gone in ("", "comparison.nc", "theory.nc"):
+        if gone:
+            (directory / gone).unlink()
+        drawn.append({path.stem for path in draw_figures(directory, open_run(directory))})
+    every, theory, draws = drawn
+    assert {"order_parameter", "theory_against_draws", "kernels", "chains"} <= every
+    assert {"order_parameter", "kernels", "chains"} <= theory < every
+    assert "theory_against_draws" not in theory
+    assert "chains" in draws <= theory - {"order_parameter", "kernels"}
 
 
 def test_an_svg_is_drawn_on_request_and_again_where_it_is_there(tmp_path):
-    png, svg = tmp_path / "matrix.png", tmp_path / "matrix.svg"
-    assert save_figure(matrix_figure(), tmp_path, "matrix") == [png]
-    with figure_style():
-        assert save_figure(matrix_figure(), tmp_path, "matrix", svg=True) == [png, svg]
+    png, svg = tmp_path / "a.png", tmp_path / "a.svg"
+    assert save_figure(new_figure(1.0, 1.0), tmp_path, "a") == [png]
+    assert save_figure(new_figure(1.0, 1.0), tmp_path, "a", svg=True) == [png, svg]
     svg.write_text("of earlier results")
-    assert save_figure(matrix_figure(), tmp_path, "matrix") == [png, svg]
+    assert save_figure(new_figure(1.0, 1.0), tmp_path, "a") == [png, svg]
     assert svg.read_text(encoding="utf-8") != "of earlier results"
 
 
-def test_the_same_figure_gives_the_same_bytes(tmp_path):
-    with figure_style():
-        first, second = (
-            save_figure(matrix_figure(), tmp_path / name, "matrix", svg=True) for name in "ab"
-        )
-    for one, other in zip(first, second, strict=True):
-        assert one.read_bytes() == other.read_bytes()
+# --- sweeps
+
+
+def test_accuracy_against_width_draws_the_stored_values(tmp_path):
+    rows = [{"point": p, "directory": p, "width": w} for p, w in (("a", 10), ("b", 100))]
+    accuracies = {"leading": [0.5, 0.25], "next": [0.625, np.nan], "sampled": [0.75, np.nan]}
+    errors = {"error": [0.125, np.nan], "test_error": [0.25, np.nan]}
+    write_sweep(tmp_path, rows, {"accuracy": accuracies}, errors)
+    (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
+    (leading,), (beyond,) = of_colour(ax, style.THEORY), of_colour(ax, style.NEXT_ORDER)
+    np.testing.assert_array_equal(leading, [[10, 50.0], [100, 25.0]])
+    np.testing.assert_array_equal(beyond[:, 1], [62.5, np.nan])
+    np.testing.assert_array_equal(of_colour(ax, style.SAMPLED), [[[10, 75.0]]])
+    assert not of_colour(ax, style.GAUSSIAN_PROCESS), "what is undefined has no line"
+    thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
+    np.testing.assert_array_equal(thin, [50.0, 100.0])
+    np.testing.assert_array_equal(thick, [62.5, 87.5])
+
+
+ERROR, DEGREES = 1e-4, 39
+
+
+def over_widths(widths, predicted, paths=1) -> SweepResults:
+    """A sweep over widths in memory, all elements of whose sampled U_1 are 2."""
+    values = {**predicted, "sampled": np.full(len(widths), 2.0)}
+    matrices = np.array([[np.full((paths, paths), one) for one in of] for of in values.values()])
+    key, names = "network.widths", [f"path {n}" for n in range(paths)]
+    degrees = np.full((len(values), 1, len(widths)), float(DEGREES))
+    columns = {
+        "order_parameter": (("predictor", key, "path", "path_"), matrices),
+        "order_parameter_error": ((key, "path", "path_"), np.full_like(matrices[0], ERROR)),
+        "degrees": (("predictor", "quantity", key), degrees),
+        "width": ((key,), widths),
+    }
+    texts = {"point": "", "sampled_space": "order_parameters", "diagnostics": "pass"}
+    columns |= {n: ((key,), np.full(len(widths), text, dtype=object)) for n, text in texts.items()}
+    axes = {key: widths, "predictor": list(values), "path": names, "path_": names}
+    return held_sweep(dataset=xr.Dataset(columns, axes | {"quantity": ["order_parameter"]}))
+
+
+def test_finite_size_shows_values_and_differences_of_both_orders():
+    """Theory off by 1/N and next order by 1/N² from N = 30 on; in noise the 95 % bound is drawn."""
+    widths = np.array([10, 30, 100, 300])
+    beyond = np.where(widths > 10, 2.0 + 1.0 / widths**2, np.nan)
+    sweep = over_widths(widths, {"leading": 2.0 + 1.0 / widths, "next": beyond})
+    above, below = draw_finite_size(sweep).axes
+    np.testing.assert_array_equal(of_colour(above, style.NEXT_ORDER)[0][:, 1], beyond)
+    resolved, hidden = of_colour(below, style.NEXT_ORDER)
+    np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
+    bounds = [[w, element_bound(1 / w**2, ERROR, DEGREES)] for w in (100.0, 300.0)]
+    np.testing.assert_allclose(hidden, bounds)
+    (leading,) = of_colour(below, style.THEORY)
+    np.testing.assert_allclose(leading, np.stack([widths, 1.0 / widths], axis=1))
+
+
+@pytest.mark.parametrize(("paths", "seen"), [(1, True), (4, False)])
+def test_an_element_of_several_is_told_from_noise_by_the_limit_of_all_at_once(paths, seen):
+    """3.5 errors are more than noise of one number, not of ten."""
+    gap = 3.5 * ERROR
+    limit = t.isf(norm.sf(3.0) / (paths * (paths + 1) / 2), DEGREES)
+    assert bool(limit < 3.5) is seen
+    sweep = over_widths(np.array([30, 10]), {"leading": [2.0 + gap, 2.0]}, paths)
+    below = draw_finite_size(sweep).axes[1 if paths == 1 else 2]
+    points = np.concatenate(of_colour(below, style.THEORY))
+    expected = gap if seen else element_bound(gap, ERROR, DEGREES)
+    np.testing.assert_allclose(points[points[:, 0] == 30.0], [[30.0, expected]])
+
+
+def test_scores_against_the_temperature_have_the_best_of_each_marked(tmp_path):
+    temperatures = [0.1, 1.0]
+    row = {"width": 10, "next_order_status": "fine"}
+    rows = [{"point": str(one), "directory": str(one), **row} for one in temperatures]
+    evidence = {"leading": [-2.0, -3.0], "next": [np.nan] * 2, "infinite": [-6.0, -5.0]}
+    accuracy = {"leading": [0.8, 0.9], "next": [0.81, 0.91], "infinite": [np.nan] * 2}
+    numbers = {"log_evidence": evidence, "validation_accuracy": accuracy}
+    write_sweep(tmp_path, rows, numbers, **{"posterior.temperature": temperatures})
+    first, second = draw_against_temperature(SweepResults(tmp_path)).axes
+    lines = {to_hex(one.lines[0].get_color()).upper(): one.lines[0] for one in first.containers}
+    for who, colour in (("leading", style.THEORY), ("infinite", style.GAUSSIAN_PROCESS)):
+        expected = np.stack([temperatures, evidence[who]], axis=1)
+        np.testing.assert_array_equal(lines[colour].get_xydata(), expected)
+    np.testing.assert_array_equal(of_colour(second, style.THEORY)[0][:, 1], [80.0, 90.0])
+    marks = [line for line in first.lines if line.get_marker() == "v"]
+    best = {line.get_color(): line.get_xdata()[0] for line in marks}
+    # Beside the temperature by less than a tenth of the axis.
+    assert best[style.THEORY] == pytest.approx(0.1, rel=0.1)
+    assert best[style.GAUSSIAN_PROCESS] == pytest.approx(1.0, rel=0.1)

@@ -7,17 +7,14 @@ import warnings
 import arviz_base
 import arviz_stats
 import numpy as np
-import pytest
 import xarray as xr
 
 from sampler.presentation.status_text import status_text
 from sampler.presentation.summary import slowest_text
 from sampler.presentation.views import MOST_ROWS
-from sampler.storage.result_files import read_draws
-from tests import FIXTURES
 from tests.commands import in_process
 from tests.pages import STORED
-from tests.shown import numbers_in, rows_of
+from tests.told.shown import numbers_in, rows_of
 
 # Examples of the splits, tokens with the one at the beginning, and channels with their positions.
 EXAMPLES, TOKENS, CHANNELS, HEADS = (6, 10, 7), 5, 6 + 5, (2, 1)
@@ -50,48 +47,30 @@ def weights_of(widths: tuple[int, ...]) -> int:
     return CHANNELS * widths[0] + sum(values) + widths[-1]
 
 
-@pytest.fixture
-def checked(tmp_path, monkeypatch, capsys) -> str:
+def test_sizes_and_memory_are_those_of_the_recipe(tmp_path, monkeypatch, capsys):
+    """In double precision the data, and two copies of attended inputs of all paths."""
     monkeypatch.setenv("COLUMNS", "200")
     (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
     assert in_process("check", tmp_path / "recipe.toml") == 0
-    return capsys.readouterr().out
-
-
-def test_sizes_are_those_of_the_recipe(checked):
-    rows = rows_of(checked.split("Memory")[0])
-    paths, (train, *_) = int(np.prod(HEADS)), EXAMPLES
-    sizes = [paths, HEADS[1], 1]
+    checked = capsys.readouterr().out
+    sizes, memory = map(rows_of, checked.split("Memory"))
+    paths, every = int(np.prod(HEADS)), sum(EXAMPLES)
     expected = {
-        "training": train, "test": EXAMPLES[1], "validation": EXAMPLES[2], "tokens": TOKENS,
+        "training": EXAMPLES[0], "test": EXAMPLES[1], "validation": EXAMPLES[2], "tokens": TOKENS,
         "channels": CHANNELS, "outputs": 1, "attention layers": len(HEADS),
         "attention paths": paths, "weights": weights_of(WIDTHS[0]),
-        "parameters": sum(n * (n + 1) // 2 for n in sizes),
+        "parameters": sum(n * (n + 1) // 2 for n in (paths, HEADS[1], 1)),
     }  # fmt: skip
     for start, value in expected.items():
-        (cell,) = (cells[0] for name, cells in rows.items() if name.startswith(start))
+        (cell,) = (cells[0] for name, cells in sizes.items() if name.startswith(start))
         assert int(re.match(r"\d+", cell)[0]) == value, start
-
-
-def test_the_weights_of_every_point_are_counted(checked):
     points = [line for line in checked.splitlines() if line.startswith("  network.widths=")]
-    assert [int(re.search(r"(\d+) weights", line)[1]) for line in points] == [
-        weights_of(widths) for widths in WIDTHS
-    ]
-
-
-def test_memory_is_that_of_the_arrays(checked):
-    """Double precision: the data themselves, and two copies of attended inputs of all paths."""
-    rows, every = rows_of(checked.split("Memory")[1]), sum(EXAMPLES)
+    counted = [int(re.search(r"(\d+) weights", line)[1]) for line in points]
+    assert counted == list(map(weights_of, WIDTHS))
     numbers = every * (TOKENS * CHANNELS + sum(HEADS) * TOKENS**2 + 1)
-    expected = {
-        "data": 8 * numbers / 2**10,
-        "attended inputs": 2 * 8 * every * int(np.prod(HEADS)) * CHANNELS / 2**10,
-    }
-    for name, size in expected.items():
-        assert numbers_in(rows[name][0])[0].shows(size), (name, rows[name])
-    # One GiB is that of the program.
-    assert numbers_in(rows["all, at the peak"][0])[0].shows(1.0)
+    kibibytes = {"data": 8 * numbers, "attended inputs": 2 * 8 * every * paths * CHANNELS}
+    for name, size in kibibytes.items():
+        assert numbers_in(memory[name][0])[0].shows(size / 2**10), (name, memory[name])
 
 
 def test_seconds_of_stages_are_those_of_the_manifest():
@@ -103,53 +82,25 @@ def test_seconds_of_stages_are_those_of_the_manifest():
         assert shown.shows(entry["seconds"]), line
 
 
-# --- what commands print: numbers of other libraries are theirs
-
-
-FINISHED = FIXTURES / "finished"
-
-
-def summary_by_arviz(draws):
-    names = [name for name in draws["posterior"].data_vars if "order_parameter" in name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of so few draws
-        with arviz_base.rc_context({"stats.ci_prob": 0.95}):
-            return arviz_stats.summary(draws, var_names=names)
-
-
-def assert_rows_of(expected, printed: list[str]) -> None:
-    """Every row of a summary is among the lines, each number as the library rounds it."""
-    for row, numbers in expected.iterrows():
-        (line,) = (line for line in printed if line.startswith(str(row)))
-        received = [float(word) for word in line.removeprefix(str(row)).split()]
-        np.testing.assert_array_equal(received, np.asarray(numbers, dtype=float))
-
-
-def test_diagnose_prints_arviz_summary_of_the_order_parameters(capsys):
-    """U of every layer and of the readout; of so few elements all."""
-    in_process("diagnose", FINISHED)
-    expected = summary_by_arviz(read_draws(FINISHED))
-    assert len(expected) < MOST_ROWS
-    assert {str(row).partition("[")[0] for row in expected.index} > {"readout_order_parameter"}
-    assert_rows_of(expected, capsys.readouterr().out.splitlines())
-
-
-@pytest.mark.filterwarnings("ignore")  # of ArviZ about itself
-def test_of_many_elements_the_slowest_are_printed(rng, tmp_path):
-    """One element is a random walk, and every other one noise."""
-    paths = 6
-    values = rng.standard_normal((2, 50, paths, paths))
+def test_of_many_elements_the_slowest_are_printed_as_by_arviz(rng, tmp_path):
+    """One element is a random walk, and every other one noise; numbers rounded as there."""
+    values = rng.standard_normal((2, 50, 6, 6))
     values[:, :, 3, 4] = values[:, :, 3, 4].cumsum(axis=1)
     axes = ("chain", "draw", "path", "path_")
     coordinates = {axis: range(size) for axis, size in zip(axes, values.shape, strict=True)}
     posterior = xr.Dataset({"order_parameter": (axes, values)}, coordinates)
     tree = xr.DataTree.from_dict({"posterior": posterior})
-    printed = slowest_text(tmp_path, tree).splitlines()
-    expected = summary_by_arviz(tree)
-    sizes = expected["ess_bulk"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of so few draws
+        printed = slowest_text(tmp_path, tree).splitlines()
+        with arviz_base.rc_context({"stats.ci_prob": 0.95}):
+            expected = arviz_stats.summary(tree)
     rows = [line for line in printed if line.startswith("order_parameter[")]
-    assert rows[0].startswith("order_parameter[3, 4]")
     names = [row[: row.index("]") + 1] for row in rows]
-    assert_rows_of(expected.loc[names], rows)
+    assert names[0] == "order_parameter[3, 4]"
     assert len(set(names)) == MOST_ROWS
+    sizes = expected["ess_bulk"]
     assert max(sizes[names]) <= min(sizes.drop(names))
+    for name, row in zip(names, rows, strict=True):
+        received = [float(word) for word in row.removeprefix(name).split()]
+        np.testing.assert_array_equal(received, np.asarray(expected.loc[name], dtype=float))

@@ -225,7 +225,7 @@ def named(table: xr.Dataset, told: Told) -> xr.Dataset:
 
 def theory_of(told: Told) -> xr.Dataset:
     """The content of `theory.nc`; validation scores and accuracies are in it by example."""
-    from tests.told_expected import accuracy_of, scores_by_example
+    from tests.told.expected import accuracy_of, scores_by_example
 
     columns: dict[str, dict[str, tuple]] = {}
     for who, of in told.predictions.items():

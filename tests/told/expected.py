@@ -266,7 +266,7 @@ def cosine(overlap: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def predicted(told) -> dict[str, dict[str, Expected]]:
     """Quantity → predictor → what it predicts, with the error by the finite examples."""
-    from tests.told import HEADS
+    from tests.told.run import HEADS
 
     found: dict[str, dict[str, Expected]] = {}
     for who, of in told.predictions.items():
@@ -299,7 +299,7 @@ PLAIN = (
 
 def sampled(told) -> dict[str, Expected]:
     """Quantity → what the samples say, with both errors."""
-    from tests.told import HEADS
+    from tests.told.run import HEADS
 
     drawn, weights, labels = told.drawn, told.weights, told.labels["test"]
     found = {n: mean_of(drawn[n], weights) for n in PLAIN if "order_parameter" in n}

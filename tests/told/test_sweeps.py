@@ -18,11 +18,11 @@ from sampler.presentation.report import write_report
 from sampler.presentation.several_runs import points_table
 from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import point_directory
-from tests import told_expected as expected
 from tests.assertions import assert_equal_to_rounding
 from tests.pages import Page
-from tests.shown import assert_shows, numbers_in, plain, rows_of
-from tests.told import VALIDATION, Told, made, write
+from tests.told import expected
+from tests.told.run import VALIDATION, Told, made, write
+from tests.told.shown import assert_shows, numbers_in, plain, rows_of
 
 WIDTHS, TEMPERATURES = (10, 20, 40), (0.3, 0.6)
 RECIPE = f"""
@@ -148,6 +148,9 @@ def test_errors_differences_and_states_are_those_of_the_points(stored, table):
         with xr.open_datatree(path, engine="h5netcdf") as tree:
             summary = tree["summary"].to_dataset().load()
         here = here.sel(quantity=summary["quantity"], predictor=summary["predictor"])
+        if point.at == FAILING:
+            assert here["ahead"].isnull().all(), "draws that fail are ahead of nothing"
+            assert set(np.unique(here["state"].values.astype(str))) == {"", "not trusted"}
         if point.at == UNTRUSTED:
             evidence = {"quantity": "log_evidence", "predictor": "sampled"}
             for name in names[:-1]:

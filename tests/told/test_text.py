@@ -14,9 +14,9 @@ from sampler.analysis.quantities import QUANTITIES
 from tests.commands import in_process
 from tests.pages import Page
 from tests.pages import Table as PageTable
-from tests.shown import SCALES, assert_shows, numbers_in, plain, read, rows_of
-from tests.told import KINDS, SHAPES, Told, made, write
-from tests.told_differences import largest_by_chance
+from tests.told.differences import largest_by_chance
+from tests.told.run import KINDS, SHAPES, Told, made, write
+from tests.told.shown import SCALES, assert_shows, numbers_in, plain, read, rows_of
 
 RECIPE = """
 name = "told"

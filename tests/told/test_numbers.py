@@ -9,10 +9,10 @@ import xarray as xr
 
 from sampler.analysis.results import RunResults
 from sampler.jobs.stages import compare_stage
-from tests import told_expected as expected
 from tests.assertions import assert_equal_to_rounding
-from tests.told import KINDS, SHAPES, TEST, Told, made, write
-from tests.told_differences import difference, relative_elements
+from tests.told import expected
+from tests.told.differences import difference, relative_elements
+from tests.told.run import KINDS, SHAPES, TEST, Told, made, write
 
 # Quantities of which a difference as a whole is told, and its unit.
 DIFFERENCES = {
@@ -47,6 +47,8 @@ def test_the_summary_has_every_quantity_and_predictor(run):
     states = summary["state"].transpose("quantity", "predictor")
     said = (states.sel(predictor=[who for who in ORDER if who != "sampled"]) != "").any("predictor")
     assert {str(name) for name in summary["quantity"].values[said.values]} == set(DIFFERENCES)
+    others = summary.sel(predictor=["infinite", "infinite_tuned"])
+    assert others["difference"].isnull().all(), "infinite width is another network"
     # Of the samples a state says what is not trusted: here examples whose k is too large.
     of_samples = states.sel(predictor="sampled")
     untrusted = {str(name) for name in summary["quantity"].values[(of_samples != "").values]}

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm, t
 
-from tests.told_expected import Expected
+from tests.told.expected import Expected
 
 
 @dataclass(frozen=True)
