@@ -8,13 +8,13 @@ from sampler.analysis.cross_validation import leave_one_out_table
 from sampler.analysis.draws import Draws
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.names import element_name, numbers_in_model
+from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS
 from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.result_files import read_draws, write_result
 from tests.small import (
     CHAINS,
     DRAWS,
-    TEST,
     TRAIN,
     collect,
     healthy_statistics,
@@ -29,13 +29,10 @@ SAMPLED = ("chain", "draw")
 NOTHING_WHOLE = within(0, names=(*PREDICTORS, *POINTWISE))
 
 
-def written(rng, directory, *, outputs=1, weights=False, **settings):
+def written(rng, directory, *, outputs=1, **settings):
     """A problem, what was collected, and `draws.nc` in the directory."""
     problem = small_problem(rng, outputs=outputs, labels_test=signs(rng, outputs))
-    observables = random_observables(problem, rng)
-    if not weights:
-        observables = {k: v for k, v in observables.items() if k not in ("V_0", "V_1", "V_2", "a")}
-    observables |= random_pointwise(problem, rng)
+    observables = random_observables(problem, rng) | random_pointwise(problem, rng)
     collected = collect(observables, healthy_statistics(rng), **settings)
     attributes = {"space": "weights", "algorithm": "nuts", "max_tree_depth": 10, "seconds": 1.5}
     left_out = leave_one_out_table(problem, collected, "weights")
@@ -57,6 +54,13 @@ def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
             "order_parameter_layer_2": (*SAMPLED, "path_layer_2", "path_layer_2_"),
             "readout_order_parameter": (*SAMPLED, "output", "output_"),
         }
+        order_parameters = dict(expected)
+        expected |= {
+            "V_0": (*SAMPLED, "unit_1", "channel"),
+            "V_1": (*SAMPLED, "head_1", "unit_2", "unit_1"),
+            "V_2": (*SAMPLED, "head_2", "unit_a", "unit_2"),
+            "a": (*SAMPLED, "output", "unit_a"),
+        }
         assert {name: v.dims for name, v in posterior.items()} == expected
         assert tree["predictions"]["predictor"].dims == (*SAMPLED, *predictor_axes)
         drawn = {**posterior, "predictor": tree["predictions"]["predictor"]}
@@ -77,7 +81,7 @@ def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
             assert tree[group]["y"].dtype == np.float32
         assert tree["log_likelihood"]["y"].dims == (*SAMPLED, "example")
         assert {name: v.dims[2:] for name, v in tree["prior"].data_vars.items()} == {
-            name: axes[2:] for name, axes in expected.items()
+            name: axes[2:] for name, axes in order_parameters.items()
         }
         constants = tree["constant_data"].to_dataset()
         assert float(constants["temperature"]) == problem.learning.temperature
@@ -87,35 +91,15 @@ def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
             for axis, size in group.sizes.items():
                 assert axis in group.coords, f"{group.name}: {axis} has no coordinate"
                 assert len(np.unique(group.coords[axis])) == size
+    assert not set(problem.architecture.weight_shapes) & set(Draws(read_draws(tmp_path)).judged)
 
 
 @pytest.mark.slow
-def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
-    problem, collected = written(rng, tmp_path, weights=True)
-    posterior = read_draws(tmp_path)["posterior"].to_dataset()
-    expected = {
-        "V_0": ("unit_1", "channel"),
-        "V_1": ("head_1", "unit_2", "unit_1"),
-        "V_2": ("head_2", "unit_a", "unit_2"),
-        "a": ("output", "unit_a"),
-    }
-    shapes = problem.architecture.weight_shapes
-    for name, axes in expected.items():
-        assert posterior[name].dims == (*SAMPLED, *axes)
-        assert posterior[name].shape == (CHAINS, DRAWS, *shapes[name])
-        np.testing.assert_array_equal(posterior[name], collected.draws[name])
-    assert not set(expected) & set(Draws(read_draws(tmp_path)).judged)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, rng, tmp_path):
-    _, collected = written(rng, tmp_path, outputs=outputs, limits=NOTHING_WHOLE)
+def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(rng, tmp_path):
+    _, collected = written(rng, tmp_path, outputs=2, limits=NOTHING_WHOLE)
     tree = read_draws(tmp_path)
     table = tree["predictions"].to_dataset()
-    axes = ("test_example",) if outputs == 1 else ("test_example", "output")
-    assert table["predictor"].dims == ("chain", "draw", *axes)
-    assert table.sizes["test_example"] == TEST
+    assert table["predictor"].dims == (*SAMPLED, "test_example", "output")
     assert set(table.sizes) <= set(table.coords)
     expected = collected.thinned["predictor"]
     assert expected.draws.tolist() == list(range(0, DRAWS, table.attrs["thinned"]))
@@ -129,6 +113,21 @@ def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, 
         values = tree[name]["y"].values.reshape(kept.values.shape)
         np.testing.assert_array_equal(values, kept.values)
         assert tree[name].attrs["thinned"] == kept.draws[1]
+
+
+def test_draws_that_alone_were_kept_are_judged_when_they_are_read_back(rng):
+    """Of a predictor that is too large for all its draws; one chain stands apart."""
+    problem, shape = small_problem(rng), (CHAINS, 1500)
+    observables = random_observables(problem, rng, draws=shape[1])
+    drawn = {name: observables[name] for name in ("order_parameter", "predictor")}
+    for apart in (0.0, 3.0):
+        drawn["predictor"][1] += apart
+        limits = within(drawn["predictor"].nbytes // 4)
+        collected = collect(drawn, healthy_statistics(rng, shape), limits=limits)
+        attributes = {"algorithm": "nuts", "target_acceptance": 0.8, "max_tree_depth": 10}
+        found = diagnose_stage(draws_tree(problem, collected, attributes))
+        assert "predictor" in found.quantities
+        assert found.passed is (apart == 0.0)
 
 
 # --- heads in words: those of a window have their numbers in the model, whatever was chosen

@@ -20,11 +20,11 @@ from sampler.analysis.predictors import along_predictors
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.data.examples import Examples, StreamedExamples, spread_over_labels
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.problem import Problem, square_roots
+from sampler.problem import Problem
 from tests.dense import dense_kernel
 from tests.problems import ARCHITECTURES, random_problem
 from tests.small import PATH_NAMES, collect, healthy_statistics, random_observables, small_problem
-from theory import Features, compress, kernel_alignment
+from theory import compress, kernel_alignment
 
 PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})
 
@@ -38,25 +38,12 @@ def showing_all(problem: Problem) -> Problem:
     return replace(problem, shown=shown)
 
 
-def whole_kernel(problem: Problem, overlap: np.ndarray) -> np.ndarray:
-    """K over (example, output) as samplers have it."""
-    factor = jnp.asarray(square_roots(overlap))
-    return np.asarray(Features(problem.learning.features, None).kernel(factor))
-
-
-def kernel_by_loops(problem: Problem, overlap: np.ndarray) -> np.ndarray:
-    """Σ_{ππ'} U_ππ' C_ππ', C_ππ'(x, x') = σ_0² ξ^π(x)·ξ^π'(x')/(D Π), mean over outputs."""
-    arch, attended = problem.architecture, np.asarray(problem.learning.attended)
+def mean_kernel(problem: Problem, overlap: np.ndarray) -> np.ndarray:
+    """K(x, x'), its mean over outputs, by the definition."""
+    attended, arch = problem.learning.attended, problem.architecture
+    kernel = dense_kernel(attended, attended, np.asarray(overlap), arch)
     size, outputs = len(attended), arch.outputs
-    scale = arch.variances[0] / (arch.channels * arch.path_count)
-    kernel = np.zeros((size, size))
-    for x, y in np.ndindex(size, size):
-        for p, q in np.ndindex(arch.path_count, arch.path_count):
-            product = sum(a * b for a, b in zip(attended[x, p], attended[y, q], strict=True))
-            for c in range(outputs):
-                weight = overlap[p * outputs + c, q * outputs + c] / outputs
-                kernel[x, y] += weight * scale * product
-    return kernel
+    return np.einsum("xcyc->xy", kernel.reshape(size, outputs, size, outputs)) / outputs
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -64,7 +51,7 @@ def test_kernels_shown_are_those_of_the_network(rng, outputs):
     problem = showing_all(small_problem(rng, outputs=outputs))
     draws = random_observables(problem, rng)
     for overlap in draws["order_parameter"][0, :2]:
-        expected = kernel_by_loops(problem, overlap)
+        expected = mean_kernel(problem, overlap)
         np.testing.assert_allclose(kernel_of(problem, overlap)["kernel"][1], expected, rtol=1e-10)
     table = shown_features(problem)
     assert tuple(table["kernel_path"].values) == PATH_NAMES
@@ -73,7 +60,7 @@ def test_kernels_shown_are_those_of_the_network(rng, outputs):
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_the_kernel_of_every_theory_is_compared_with_that_of_the_draws(rng, outputs):
-    """Against loops: K̄ − K of a theory less the noise of the draws, and centred alignments."""
+    """By definition: K̄ − K of a theory less the noise of the draws, and centred alignments."""
     problem = showing_all(small_problem(rng, outputs=outputs))
     drawn = {"order_parameter": random_observables(problem, rng)["order_parameter"]}
     tree = draws_tree(problem, collect(drawn, healthy_statistics(rng)), {"algorithm": "nuts"})
@@ -92,7 +79,7 @@ def test_the_kernel_of_every_theory_is_compared_with_that_of_the_draws(rng, outp
     elements, table = compared.elements("kernel"), compared.summary
 
     of_batches = [part.mean(axis=0) for chain in overlaps for part in np.split(chain, 10)]
-    batches = np.stack([kernel_by_loops(problem, one) for one in of_batches])
+    batches = np.stack([mean_kernel(problem, one) for one in of_batches])
     sampled = batches.mean(axis=0)
     np.testing.assert_allclose(elements["sampled"], sampled, rtol=1e-9)
     noise = np.sum(batches.var(axis=0, ddof=1)) / len(batches)
@@ -100,7 +87,7 @@ def test_the_kernel_of_every_theory_is_compared_with_that_of_the_draws(rng, outp
     uncertain = 4.0 * np.sqrt(2.0 / 400) * noise + noise / len(batches)
     middle = np.eye(len(sampled)) - 1.0 / len(sampled)
     for name, overlap in theories.items():
-        kernel = kernel_by_loops(problem, overlap)
+        kernel = mean_kernel(problem, overlap)
         np.testing.assert_allclose(elements["predicted"].sel(predictor=name), kernel, rtol=1e-9)
         cell = table.sel(quantity="kernel", predictor=name)
         square = np.sum((sampled - kernel) ** 2) - noise
@@ -125,22 +112,18 @@ def test_a_kernel_that_is_noise_alone_is_like_no_other(rng):
     assert np.isnan(similarity_to_draws(np.eye(6), batches - batches.mean(axis=0)).value)
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_alignment_of_draws_is_that_of_their_mean_kernel(rng, outputs):
-    problem = small_problem(rng, outputs=outputs)
-    draws = random_observables(problem, rng)
-    received = sampled_alignment_of(problem, draws)
-    labels, mean = jnp.asarray(problem.labels).reshape(-1), draws["order_parameter"].mean((0, 1))
-    expected = kernel_alignment(jnp.asarray(whole_kernel(problem, mean)), labels)
-    np.testing.assert_allclose(received["kernel_alignment"], expected, rtol=1e-8)
-
-
-def test_alignment_of_draws_is_that_of_all_examples_where_rows_stand_for_them(rng):
-    whole = random_problem(ARCHITECTURES["one head"], rng, examples=9)
-    rows = compress(whole)
-    problem, count = Problem(rows, whole.attended[:1], None, (), ()), len(rows.labels)
-    assert count < 9
-    drawn = {"order_parameter": rng.uniform(0.5, 2.0, (2, 40, 1, 1))}
+@pytest.mark.parametrize("kind", ["one output", "two outputs", "rows"])
+def test_alignment_of_draws_is_that_of_their_mean_kernel(kind, rng):
+    """Of all examples, also where fewer rows stand for them."""
+    if kind == "rows":
+        whole = random_problem(ARCHITECTURES["one head"], rng, examples=9)
+        rows = compress(whole)
+        assert len(rows.labels) < 9
+        problem = Problem(rows, whole.attended[:1], None, (), ())
+        drawn = {"order_parameter": rng.uniform(0.5, 2.0, (2, 40, 1, 1))}
+    else:
+        problem = small_problem(rng, outputs=1 + (kind == "two outputs"))
+        whole, drawn = problem.learning, random_observables(problem, rng)
     received = sampled_alignment_of(problem, drawn)["kernel_alignment"]
     mean = drawn["order_parameter"].mean((0, 1))
     kernel = dense_kernel(whole.attended, whole.attended, mean, whole.architecture)

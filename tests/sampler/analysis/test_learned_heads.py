@@ -10,7 +10,6 @@ from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimates import OF_CHAINS
 from sampler.analysis.kernels import learned_kernels
 from sampler.analysis.learned_heads import SampledHeads, attention_table
-from sampler.analysis.results import RunResults
 from sampler.attention.similarity import (
     attention_distances,
     attention_entropies,
@@ -90,34 +89,26 @@ def test_exchanging_heads_at_random_leaves_means_of_matrices_and_numbers_as_they
         assert sorted(equal) == [False, True]
 
 
-def brute_force(one, other):
-    """Distance and overlap of two heads [example, key, query], by loops; entropy of the first."""
-    distance, entropy, count = 0.0, 0.0, one.shape[0] * one.shape[2]
-    for example in range(one.shape[0]):
-        for query in range(one.shape[2]):
-            a, b = one[example, :, query], other[example, :, query]
-            distance += sum(abs(x - y) for x, y in zip(a, b, strict=True)) / 2 / count
-            entropy -= sum(x * np.log(x) for x in a) / count
-    return distance, np.sum(one * other) / np.sum(other * other), entropy
-
-
 def random_matrices(heads, seed):
     columns = np.random.default_rng(seed).dirichlet(np.ones(5), (3, heads, 4))
     return columns.swapaxes(-1, -2)
 
 
-def test_distance_overlap_and_entropy_are_those_of_loops():
+def test_distances_and_overlaps_of_heads_are_those_of_loops():
+    """Means over examples and queries of half of Σ |a − b|; entropies of −Σ a ln a."""
     one, other = random_matrices(2, 0), random_matrices(3, 1)
-    found = (
-        attention_distances(one, other),
-        attention_overlaps(one, other),
-        attention_entropies(one),
-    )
-    for head in range(2):
-        for reference in range(3):
-            expected = brute_force(one[:, head], other[:, reference])
-            received = found[0][head, reference], found[1][head, reference], found[2][head]
-            np.testing.assert_allclose(received, expected, rtol=1e-12)
+    count = one.shape[0] * one.shape[3]
+    distances, overlaps = attention_distances(one, other), attention_overlaps(one, other)
+    entropies = attention_entropies(one)
+    for head, reference in np.ndindex(2, 3):
+        a, b = one[:, head], other[:, reference]
+        columns = [(a[e, :, q], b[e, :, q]) for e, q in np.ndindex(one.shape[0], one.shape[3])]
+        distance = sum(sum(abs(x - y)) for x, y in columns) / 2 / count
+        assert distances[head, reference] == pytest.approx(distance, rel=1e-12)
+        expected = sum(x @ y for x, y in columns) / sum(y @ y for _, y in columns)
+        assert overlaps[head, reference] == pytest.approx(expected, rel=1e-12)
+        entropy = -sum(x @ np.log(x) for x, _ in columns) / count
+        assert entropies[head] == pytest.approx(entropy, rel=1e-12)
 
 
 def test_heads_of_other_groups_are_never_exchanged():
@@ -200,26 +191,7 @@ def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
 
 
 @pytest.mark.slow
-def test_numbers_of_heads_are_means_over_draws():
-    problem, logits, _ = taught()
-    draws = around(logits)
-    overlap = np.tile(np.eye(6), (CHAINS, DRAWS, 1, 1))
-    tree = draws_tree(problem, collected(draws | {"order_parameter": overlap}), ATTRIBUTES)
-    run = RunResults.held(None, draws=tree)
-    frame = run.attention.to_dataframe().set_index(["layer", "head", "quantity"])
-    assert set(zip(*(frame.index.get_level_values(n) for n in ("layer", "head")), strict=True)) == {
-        (1, 0), (1, 2), (2, 0), (2, 1)
-    }  # fmt: skip
-    one, drawn = frame.loc[(2, 1, "distance from prior mean")], tree["attention"]["distance_2"]
-    np.testing.assert_allclose(one["value"], drawn.values[:, :, 1].mean())
-    prior = tree["attention"]["distance_2_prior"].values[:, 1]
-    np.testing.assert_allclose(
-        [one["prior"], one["prior_deviation"]], [prior.mean(), prior.std(ddof=1)]
-    )
-
-
-@pytest.mark.slow
-def test_errors_of_repetitions_are_those_of_their_weighted_means():
+def test_numbers_of_heads_are_weighted_means_with_the_errors_of_these():
     """Weights in proportion to evidence; the error is that of a ratio of means."""
     problem, logits, _ = taught()
     count = np.ones((CHAINS, DRAWS))
@@ -229,17 +201,20 @@ def test_errors_of_repetitions_are_those_of_their_weighted_means():
     }
     given = collected(around(logits), statistics)
     tree = draws_tree(problem, given, ATTRIBUTES | {"algorithm": "tempered"})
-    found = SampledHeads.of(tree)
-    assert found.kind_of_errors == "spread of repetitions"
-    means = tree["attention"]["entropy_1"].values[:, :, 0].mean(axis=1)
-    number = found.to_dataframe().iloc[0]
-    np.testing.assert_allclose(number.value, 0.25 * means[0] + 0.75 * means[1])
+    found, stored = SampledHeads.of(tree), tree["attention"]
+    frame = found.to_dataframe().set_index(["layer", "head", "quantity"])
+    assert {index[:2] for index in frame.index} == {(1, 0), (1, 2), (2, 0), (2, 1)}
+    one, drawn = frame.loc[(2, 1, "distance from prior mean")], stored["distance_2"].values
+    means, prior = drawn[:, :, 1].mean(axis=1), stored["distance_2_prior"].values[:, 1]
+    np.testing.assert_allclose(one["value"], 0.25 * means[0] + 0.75 * means[1])
+    np.testing.assert_allclose(one["prior"], prior.mean())
+    np.testing.assert_allclose(one["prior_deviation"], prior.std(ddof=1))
     # Without one repetition the mean is that of the other; to second order in cumulants of ln Z it
     # has a covariance beside it, whose distance counts three times.
-    without = (number.value - means[::-1]) ** 2
+    without = (one["value"] - means[::-1]) ** 2
     covariance = 0.5 * np.log(3.0) * (means[1] - means[0])
-    beyond = 3.0 * (means.mean() + covariance - number.value)
-    np.testing.assert_allclose(number.error, np.sqrt(0.5 * np.sum(without) + beyond**2))
-    matrices = tree["attention"]["attention_1"].values
+    beyond = 3.0 * (means.mean() + covariance - one["value"])
+    np.testing.assert_allclose(one["error"], np.sqrt(0.5 * np.sum(without) + beyond**2))
+    matrices = stored["attention_1"].values
     expected = 0.25 * matrices[0] + 0.75 * matrices[1]
     np.testing.assert_allclose(found.matrices(1).values, expected, rtol=1e-5)

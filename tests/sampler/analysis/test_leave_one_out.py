@@ -22,17 +22,12 @@ from sampler.analysis.cross_validation import (
     relative_efficiency,
 )
 from sampler.analysis.estimates import Averages
-from sampler.analysis.model_comparison import Model, best_first, compare_models_of
-from sampler.analysis.results import RunResults
-from sampler.errors import InputError
 from sampler.network import network_outputs
 from sampler.problem import square_roots
 from tests import FIXTURES
-from tests.problems import all_but
 from theory import Combinations, OrderParameters, left_out_log_density
 
 TEMPERATURE = 0.3
-SPACES = ("order_parameters", "weights")
 # Two layers of two heads and three channels: twelve features.
 FEW, MANY = 8, 30
 CHAINS = {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
@@ -68,15 +63,6 @@ def problem_for(examples: int, outputs: int = 1):
     return sampler.make_problem(chosen(examples, outputs))
 
 
-CASES = [(space, size, outputs) for space in SPACES for size in (FEW, MANY) for outputs in (1, 2)]
-FAST = [("order_parameters", FEW, 1), ("weights", MANY, 2)]
-# With these, every pair of space, size and number of outputs.
-PAIRS = [
-    *FAST, ("order_parameters", MANY, 2), ("weights", FEW, 1),
-]  # fmt: skip
-OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.nightly)
-
-
 def examples_of(problem, attended, labels):
     if not problem.learning.residual_examples:
         return None
@@ -85,7 +71,8 @@ def examples_of(problem, attended, labels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("space", "examples", "outputs"), [*all_but(PAIRS, FAST, pytest.mark.nightly), *OTHERS]
+    ("space", "examples", "outputs"),
+    [("order_parameters", FEW, 1), ("order_parameters", MANY, 2), ("weights", MANY, 2)],
 )
 def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs):
     """Given all weights by the network, given U_1 by the kernel machine without the example."""
@@ -207,46 +194,3 @@ def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
     assert elpd.dims == ("predictor", "example")
     known = np.ascontiguousarray(labels, dtype=np.float64).tobytes()
     assert elpd.attrs["labels"] == hashlib.sha256(known).hexdigest()
-
-
-def test_stacking_and_differences_of_models(rng):
-    """Weights maximise the mean log of the averaged densities."""
-    base, run = rng.normal(-1.0, 0.5, 60), RunResults.held(None)
-    models = [
-        Model("worse", run, "infinite", base - 0.5 + 0.1 * rng.normal(size=60), "a"),
-        Model("good", run, "sampled", base + 0.3 * rng.normal(size=60), "a", 0, draws=100),
-        Model("as good", run, "infinite_tuned", base + 0.3 * rng.normal(size=60), "a"),
-    ]
-    found = best_first(models)
-    assert found["elpd"].is_monotonic_decreasing
-    assert found["elpd_diff"].iloc[0] == 0.0
-    of_models = {one.name: one.elpd for one in models}
-    best = of_models[found.index[0]]
-    for name, row in found.iloc[1:].iterrows():
-        difference = best - of_models[name]
-        assert row["elpd_diff"] == pytest.approx(difference.sum(), rel=1e-12)
-        expected = np.sqrt(60 * difference.var())  # as ArviZ has it
-        assert row["dse"] == pytest.approx(expected, rel=1e-12)
-    weights = found["weight"].to_numpy()
-    assert weights.sum() == pytest.approx(1.0, abs=1e-6)
-    densities = np.exp([of_models[name] for name in found.index])
-
-    def score(shares):
-        return np.log(shares @ densities).sum()
-
-    for other in rng.dirichlet(np.ones(3), 200):
-        assert score(weights) >= score(other) - 1e-6
-
-
-def test_runs_with_other_labels_are_not_compared():
-    runs = []
-    for examples in (FEW, FEW + 1):
-        theory = sampler.solve(chosen(examples))
-        runs.append((f"of {examples}", RunResults.held(None, theory=theory)))
-    with pytest.raises(InputError):
-        compare_models_of(runs)
-    with pytest.raises(InputError):
-        compare_models_of([("empty", RunResults.held(None))])
-    # The same run twice: models without draws appear once, the theory and both of infinite width.
-    found = compare_models_of([("one", runs[0][1]), ("other", runs[0][1])])
-    assert len(found) == 3

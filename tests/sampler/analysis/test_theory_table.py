@@ -28,7 +28,7 @@ from tests.assertions import assert_equal_to_rounding
 from tests.dense import dense_kernel
 from tests.problems import ARCHITECTURES, random_network_data
 from tests.small import signs, small_problem
-from theory import LearningProblem, OrderParameters, solve_saddle_point, sub_network
+from theory import LearningProblem, OrderParameters, solve_saddle_point
 from theory.infinite_width import TOLERANCE
 
 # Heads of each layer of a sub-network, and the paths that lead through them alone: with two heads a
@@ -37,7 +37,7 @@ KEPT = {((0,), (0, 1)): [0, 1], ((1,), (0,)): [2], ((0, 1), (1,)): [1, 3]}
 
 
 def test_a_sub_network_predicts_by_the_kernel_of_its_own_paths(rng):
-    """Mean k(x)ᵀ (K + 𝒯)⁻¹ y, where K has the paths that are left, divided by their number."""
+    """At infinite width, of its paths alone, divided by their number: accuracy and scores."""
     problem = replace(
         small_problem(rng, labels_test=signs(rng)),
         attended_validation=jnp.asarray(rng.standard_normal((9, 4, 6))),
@@ -45,34 +45,19 @@ def test_a_sub_network_predicts_by_the_kernel_of_its_own_paths(rng):
     )
     failed = solve_saddle_point(problem.learning, max_steps=1)
     table = theory_table(problem, failed, tuple(KEPT))
-    arch, temperature = problem.architecture, problem.learning.temperature
-    labels, train = np.asarray(problem.learning.labels), np.asarray(problem.learning.attended)
-    assert problem.learning.residual_examples == 0, "every example is there as it was given"
-    shares, densities, errors = [], [], []
-    for paths in KEPT.values():
-        scale = np.prod(arch.variances) / (arch.channels * len(paths))
-
-        def kernel(left, right, paths=paths, scale=scale):
-            rows = (np.asarray(one)[:, paths].reshape(len(one), -1) for one in (left, right))
-            return scale * np.matmul(next(rows), next(rows).T)
-
-        inverse = np.linalg.inv(kernel(train, train) + temperature * np.eye(len(train)))
-
-        def moments(at, kernel=kernel, inverse=inverse):
-            cross = kernel(at, train)
-            variance = np.diagonal(kernel(at, at) - cross @ inverse @ cross.T)
-            return (cross @ inverse @ labels)[:, 0], variance + temperature
-
-        mean, _ = moments(problem.attended_test)
-        shares.append(np.mean((mean > 0) == (problem.labels_test[:, 0] > 0)))
-        mean, variance = moments(problem.attended_validation)
-        y = problem.labels_validation[:, 0]
-        densities.append(scipy.stats.norm.logpdf(y, mean, np.sqrt(variance)).mean())
-        errors.append(np.mean((y - mean) ** 2))
-    np.testing.assert_allclose(table["accuracy_of_sub_network"], shares)
-    name = "validation_{}_of_sub_network"
-    np.testing.assert_allclose(table[name.format("log_predictive_density")], densities, rtol=1e-10)
-    np.testing.assert_allclose(table[name.format("squared_error")], errors, rtol=1e-10)
+    learning, scale = problem.learning, np.prod(problem.architecture.variances[1:])
+    for place, paths in enumerate(KEPT.values()):
+        heads = replace(learning.architecture, heads=(1, len(paths)))
+        smaller = replace(learning, architecture=heads, attended=learning.attended[:, paths])
+        overlap = scale * np.eye(len(paths))
+        mean, _ = dense_predictor(smaller, problem.attended_test[:, paths], overlap)
+        share = np.mean((mean > 0) == (problem.labels_test > 0))
+        assert float(table["accuracy_of_sub_network"][place]) == share
+        moments = dense_predictor(smaller, problem.attended_validation[:, paths], overlap)
+        scores = plain_scores(*moments, problem.labels_validation, learning.temperature)
+        for score, expected in scores.items():
+            received = float(table[f"validation_{score}_of_sub_network"][place])
+            assert received == pytest.approx(expected, rel=1e-10), score
 
 
 def test_a_search_that_failed_leaves_no_prediction(rng):
@@ -158,25 +143,14 @@ NAMES = ["one head", "two layers, three outputs", "narrow"]
 @pytest.mark.parametrize("name", NAMES)
 def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
     problem = problem_of(name, rng)
-    kept = tuple((0,) for _ in problem.architecture.heads)
     saddle_point = solve_saddle_point(problem.learning)
     assert saddle_point.converged, saddle_point.explain()
-    table = theory_table(problem, saddle_point, (kept,))
+    table = theory_table(problem, saddle_point, ())
     limit = OrderParameters.gp_limit(problem.architecture).matrices[0]
-    smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
-    only = OrderParameters.gp_limit(smaller.architecture).matrices[0]
-    for who, learning, inputs, overlap in (
-        (LEADING, problem.learning, problem.attended_validation,
-         predicted(table, "order_parameter")),
-        (INFINITE, problem.learning, problem.attended_validation, limit),
-        ("sub-network", smaller, attended, only),
-    ):  # fmt: skip
-        mean, variance = dense_predictor(learning, inputs, np.asarray(overlap))
+    for who, overlap in ((LEADING, predicted(table, "order_parameter")), (INFINITE, limit)):
+        mean, variance = dense_predictor(problem.learning, problem.attended_validation, overlap)
         for score, expected in plain_scores(mean, variance, problem.labels_validation).items():
-            received = predicted(table, f"validation_{score}", who)
-            if who == "sub-network":
-                received = table[f"validation_{score}_of_sub_network"].values.squeeze()
-            received = float(received)
+            received = float(predicted(table, f"validation_{score}", who))
             assert_equal_to_rounding(received, expected, **ROUNDING, what=f"{score} {who}")
 
 
@@ -218,10 +192,7 @@ def test_sampled_scores_follow_the_law_of_total_variance(name, is_sampled, rng, 
 
 def test_labels_that_are_no_classes_have_no_accuracy(rng):
     full = problem_of("one head", rng)
-    problem = Problem(
-        full.learning, full.attended_test, full.labels_test, full.path_names, full.head_names,
-        full.attended_validation, rng.standard_normal((VALIDATION, 1)),
-    )  # fmt: skip
+    problem = replace(full, labels_validation=rng.standard_normal((VALIDATION, 1)))
     found = sampled_scores_of(validation_draws(problem, {"order_parameter": np.ones((2, 5, 1, 1))}))
     assert set(found) == {"log_predictive_density", "squared_error"}
 
@@ -239,8 +210,7 @@ def table_of(problem):
 
 
 def without_validation(problem):
-    split = (problem.labels_test, problem.path_names, problem.head_names)
-    return Problem(problem.learning, problem.attended_test, *split)
+    return replace(problem, attended_validation=None, labels_validation=None)
 
 
 @pytest.mark.slow
