@@ -1,14 +1,18 @@
 """Random streams of one seed are independent of each other, whatever they are for."""
 
+import ast
 import itertools
 
 import jax
 import numpy as np
 import pytest
 
+from sampler import streams
+from sampler.data.make import build_task
 from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, jax_key, part_of_key, stream
-from sampler.teacher import make_labelled_task
+from sampler.teacher import with_teacher
+from tests import ROOT
 
 NUMBERS = 4000
 # A few of each further entry of a key.
@@ -32,14 +36,11 @@ def test_no_two_streams_of_a_seed_share_numbers():
 
 
 def test_no_two_jax_keys_of_a_seed_are_the_same():
-    """Nor their children and grandchildren, however these are made, nor their first numbers."""
+    """Nor their children and grandchildren, nor their first numbers, nor parts of a draw's key."""
     parents = jax.numpy.stack([jax.random.key(3), *(jax_key(3, *key) for key in KEYS)])
 
     def children(keys):
-        """A few of each, by number and by splitting: the same, where JAX makes them the same."""
-        by_number = jax.vmap(lambda key: jax.vmap(lambda n: jax.random.fold_in(key, n))(FEW))
         split = jax.vmap(lambda key: jax.random.split(key, len(FEW)))
-        assert (jax.random.key_data(split(keys)) == jax.random.key_data(by_number(keys))).all()
         return split(keys).reshape(-1)
 
     # The seed itself has no children but the streams: its own are below the first entries.
@@ -51,56 +52,59 @@ def test_no_two_jax_keys_of_a_seed_are_the_same():
     with jax.enable_x64(True):
         numbers = np.asarray(jax.jit(first)(family))
     assert len(np.unique(numbers)) == numbers.size
-
-
-def test_parts_of_the_key_of_a_draw_are_apart_from_each_other():
     key = jax.random.key(5)
-    parts = [part_of_key(key, of) for of in Stream if not of.further]
-    data = np.asarray(jax.random.key_data(jax.numpy.stack([key, *parts])))
+    parts = [key, *(part_of_key(key, of) for of in Stream if not of.further)]
+    data = np.asarray(jax.random.key_data(jax.numpy.stack(parts)))
     assert len(np.unique(data, axis=0)) == len(data)
 
 
 def test_a_key_has_as_many_entries_as_its_stream_says():
     """One more would be the key of another stream."""
-    with pytest.raises(TypeError, match="2 further"):
-        stream(0, Stream.HEADS)
-    with pytest.raises(TypeError, match="0 further"):
-        stream(0, Stream.TRAIN, 1)
-    with pytest.raises(TypeError, match="1 further"):
-        jax_key(0, Stream.BATCHES)
+    for make, of, further in (
+        (stream, Stream.HEADS, ()),
+        (stream, Stream.TRAIN, (1,)),
+        (jax_key, Stream.BATCHES, ()),
+    ):
+        with pytest.raises(TypeError):
+            make(0, of, *further)
 
 
-class Recorded(np.random.Generator):
-    """A generator that writes down its normal numbers."""
-
-    def __init__(self, generator, written):
-        super().__init__(generator.bit_generator)
-        self.written = written
-
-    def standard_normal(self, *arguments):
-        drawn = super().standard_normal(*arguments)
-        self.written.append(np.ravel(drawn))
-        return drawn
+GENERATORS = ("numpy.random", "random")
+KEY_MAKERS = ("jax.random.key", "jax.random.PRNGKey")
 
 
-def normals_of(monkeypatch, task, widths):
-    """Normal numbers of the inputs and of the teacher of a task, all seeds the same."""
-    written = {"inputs": [], "teacher": []}
-
-    def recording(into):
-        return lambda *key: Recorded(stream(*key), written[into])
-
-    for module in ("time_series", "markov_chain", "heads_of_task"):
-        monkeypatch.setattr(f"sampler.data.{module}.stream", recording("inputs"))
-    monkeypatch.setattr("sampler.teacher.stream", recording("teacher"))
-    sections = {"name": "x", "task": {**task, "labels": "teacher"}, "network": {"widths": widths}}
-    make_labelled_task(Recipe(**sections))
-    return (np.concatenate(numbers) for numbers in written.values())
+def test_no_random_generator_is_made_outside_the_module_of_streams():
+    """Neither by a call of numpy.random or of a maker of JAX's keys, nor from Python's own."""
+    found = []
+    for path in sorted((ROOT / "sampler").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func).replace("np.", "numpy.")
+                if called.startswith("numpy.random.") or called in KEY_MAKERS:
+                    found.append(path.name)
+            elif isinstance(node, ast.ImportFrom) and node.module in GENERATORS:
+                found.append(path.name)
+            elif isinstance(node, ast.Import):
+                found += [path.name for one in node.names if one.name in GENERATORS]
+    assert {*found} == {"streams.py"}
 
 
 @pytest.mark.parametrize("kind", ["time_series", "markov_chain"])
-def test_a_teacher_shares_no_number_with_the_inputs(kind, monkeypatch):
+def test_a_teacher_asks_for_no_stream_of_the_inputs(kind, monkeypatch):
     """At the defaults of the task, where inputs, heads and teacher have the same seed."""
-    inputs, teacher = normals_of(monkeypatch, {"kind": kind, "examples_test": 5}, 100)
-    assert len(teacher) > 900
-    assert not np.isin(teacher, inputs).any()
+    asked, entries_of = [], streams.entries_of
+
+    def recorded(of, further):
+        asked.append((of, *further))
+        return entries_of(of, further)
+
+    monkeypatch.setattr(streams, "entries_of", recorded)
+    task = {"kind": kind, "examples_test": 5, "labels": "teacher"}
+    recipe = Recipe(name="x", task=task, network={"widths": 100})
+    built = build_task(recipe)
+    of_inputs = {*asked}
+    asked.clear()
+    with_teacher(built, recipe)
+    assert of_inputs
+    assert asked
+    assert not of_inputs & {*asked}

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Literal
 
@@ -18,10 +17,8 @@ from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
 from sampler.registry import Registry
 from sampler.settings.recipe import Recipe, load_recipe
-from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task_sections import TASKS, TaskSettings
 from sampler.settings.types import Count
-from sampler.storage.files import read_stored
 from tests import ROOT
 from tests.commands import SMALLEST
 
@@ -39,9 +36,9 @@ def test_a_table_names_what_there_is():
     assert list(table) == ["apple", "text", "pear"]
     assert table["text"] == "0123456789", "imported when it is asked for"
     assert "pear" in table
-    with pytest.raises(ValueError, match="fruit 'pear' is registered already"):
+    with pytest.raises(ValueError, match="pear"):
         table.register("pear", 3)
-    with pytest.raises(KeyError, match="no fruit 'plum'; there are apple, text, pear"):
+    with pytest.raises(KeyError, match="apple, text, pear"):
         table["plum"]
 
 
@@ -88,11 +85,9 @@ def test_a_refusal_from_outside_reaches_the_user_as_it_is(tmp_path):
     by_tokens = 'attention.form={kind="odd", by_tokens=true}'
     for make in (
         lambda: load_recipe(tmp_path / "coin.toml"),
-        lambda: OddCoin(examples=3),
         lambda: Recipe(task={"kind": "coin", "examples": 3}, network={"widths": 3}),
         lambda: load_recipe(tmp_path / "tiny.toml", ['attention.form={kind="odd"}']),
         lambda: build_task(load_recipe(tmp_path / "tiny.toml", [by_tokens])),
-        lambda: refuse_untrainable([[Odd(by_tokens=True)]], 4, "a sequence"),
     ):
         with pytest.raises(InputError) as caught:
             make()
@@ -101,23 +96,12 @@ def test_a_refusal_from_outside_reaches_the_user_as_it_is(tmp_path):
 
 def test_a_refusal_while_a_file_is_read_reaches_the_user_as_it_is(tmp_path):
     """Of the file nothing is wrong."""
-
-    def refuse(*_):
-        raise REFUSED
-
-    file = tmp_path / "file.npz"
+    file = tmp_path / "file.npz"  # which is a zip archive, too
     np.savez(file, array=np.zeros(2))
-    with pytest.raises(InputError) as caught, open_npz(file, "path"):
-        refuse()
-    assert caught.value is REFUSED
-    with zipfile.ZipFile(tmp_path / "file.zip", "w") as archive:
-        archive.writestr("a", "b")
-    with pytest.raises(InputError) as caught, open_archive(tmp_path / "file.zip"):
-        refuse()
-    assert caught.value is REFUSED
-    with pytest.raises(InputError) as caught:
-        read_stored(file, "run", refuse)
-    assert caught.value is REFUSED
+    for opened in (lambda: open_npz(file, "path"), lambda: open_archive(file)):
+        with pytest.raises(InputError) as caught, opened():
+            raise REFUSED
+        assert caught.value is REFUSED
 
 
 def package(folder: Path, module: str, body: str) -> None:
@@ -159,7 +143,6 @@ def test_a_package_that_cannot_be_imported_is_named(site):
     package(site, "broken_plugin_of_a_test", "import no_such_module")
     with pytest.raises(
         InputError,
-        match=r"plugin mine = 'broken_plugin_of_a_test': cannot be "
-        r"imported \(ModuleNotFoundError: .*; repair or uninstall the package br",
+        match=r"^plugin mine = .*ModuleNotFoundError.*broken_plugin_of_a_test$",
     ):
         Recipe(name="a", task={"kind": "markov_chain"}, network={"widths": 3})

@@ -1,5 +1,6 @@
-"""Programs that are stored traced: read again without a call of Python, with the same bits."""
+"""Programs kept between runs, compiled or traced: where, and the same bits from them."""
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -10,10 +11,35 @@ import numpy as np
 import pytest
 from jax.tree_util import register_dataclass
 
-from sampler import stored_programs
+from sampler import compiled, stored_programs
 from sampler.compiled import PROGRAMS
 from sampler.posterior.space import Gaussian
 from sampler.stored_programs import SUFFIX, stored_program
+
+
+def test_compiled_programs_whose_writer_was_stopped_are_removed(tmp_path, monkeypatch):
+    """And none are kept where the name is empty or of no directory."""
+    environment = dict(os.environ)
+    for name in (compiled.OF_JAX, *compiled.CONFIGURATION):
+        environment.pop(name, None)
+    # What is set there for the processes to come is undone with the rest.
+    monkeypatch.setattr(os, "environ", environment)
+    (tmp_path / "file").write_text("")
+    for value in ("", str(tmp_path / "file")):
+        environment[compiled.SETTING] = value
+        assert compiled.cache_programs() is None
+        assert compiled.OF_JAX not in environment
+    environment[compiled.SETTING] = str(tmp_path)
+    folder = compiled.cache_programs()
+    assert tmp_path in folder.parents
+    for name in ("one-cache", "one-atime", "two-cache"):
+        (folder / name).write_bytes(b"0" * 1000)
+    del environment[compiled.OF_JAX]
+    assert compiled.cache_programs() == folder
+    assert {path.name for path in folder.glob("*-*")} == {"one-cache", "one-atime"}
+
+
+# --- traced programs
 
 
 @pytest.fixture
@@ -86,8 +112,7 @@ def test_a_damaged_program_is_made_anew(folder):
     walk = Walk()
     first = walk.program()(*arguments())
     (file,) = folder.glob(f"*{SUFFIX}")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
+    content = file.read_bytes()[:-1] + b"?"
     file.write_bytes(content)
     traced = walk.traced
     assert_same(walk.program()(*arguments()), first)

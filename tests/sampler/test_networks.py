@@ -1,0 +1,254 @@
+"""Networks against loops over their definition: by paths, by tokens, with all kinds of blocks."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import sqrt
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import sampler.token_network as module
+from sampler.network import network_outputs, overlaps
+from sampler.settings.network_sections import Mlp
+from sampler.token_network import predict_split, predict_tokens
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.problems import (
+    ARCHITECTURES,
+    FEW,
+    READOUTS,
+    random_network_data,
+    random_weights,
+    token_by_token,
+)
+from tests.token_networks import (
+    PAIRED,
+    Learned,
+    data_of,
+    drawn_weights,
+    loops,
+    network_of,
+    problem_of_splits,
+    split_of,
+)
+from theory import Architecture, AttentionPaths, attended_inputs, pair_matrices
+
+
+def on_device(weights):
+    return {name: jnp.asarray(values) for name, values in weights.items()}
+
+
+def assert_equal(received, expected):
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+# --- sums over paths
+
+
+@pytest.mark.parametrize(("name", "readout"), list(zip(FEW, READOUTS, strict=True)))
+def test_prediction_is_the_network_token_by_token(name, readout, rng):
+    architecture = ARCHITECTURES[name]
+    data = random_network_data(architecture, rng, readout=readout)
+    weights = random_weights(architecture, rng)
+    expected = token_by_token(architecture, data, weights)
+    assert_equal(network_outputs(on_device(weights), data.attended, architecture), expected)
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_a_linear_hypernetwork_is_the_sum_over_hadamard_paths(name, rng):
+    """Σ over pairs of heads of products of attention entries: two layers, one mixing of tokens."""
+    arch, hypernetworks = PAIRED[name]
+    network = network_of(arch, hypernetworks, readout="mean")
+    data, weights = data_of(network, rng), random_weights(arch, rng)
+    attention = tuple(
+        pair_matrices(jnp.asarray(omega)) if is_pair else jnp.asarray(omega)
+        for omega, is_pair in zip(data.attention, hypernetworks, strict=True)
+    )
+    attended = attended_inputs(jnp.asarray(data.inputs), attention, "mean")
+    received = network_outputs(on_device(weights), attended, arch)
+    assert_equal(received, loops(network, data, weights))
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_overlaps_are_products_of_the_readout_carried_down_every_path(name, rng):
+    arch = ARCHITECTURES[name]
+    weights = random_weights(arch, rng)
+    received = overlaps(on_device(weights), arch)
+    assert len(received) == arch.layers + 1
+    for layer in range(1, arch.layers + 2):
+        heads_above = arch.heads[layer - 1 :]
+        rows = []
+        for path in AttentionPaths(heads_above).indices if heads_above else [()]:
+            for readout in weights["a"]:
+                row = readout
+                for above in range(arch.layers, layer - 1, -1):
+                    values = weights[f"V_{above}"][path[above - layer]]
+                    row = row @ values / np.sqrt(arch.widths[above])
+                rows.append(row)
+        rows = np.array(rows)
+        expected = rows @ rows.T / rows.shape[1]
+        # every entry sums over one path's products of matrices no larger than the widest layer
+        assert_equal_to_rounding(
+            received[layer - 1], expected, operations=2 * sum(arch.widths), what=f"U_{layer}"
+        )
+
+
+# --- token by token
+
+
+# Widths between branches are equal, as residuals need them; inside a pair it is another.
+SHAPES = PAIRED | {
+    "one layer": (Architecture((2,), (5, 5), (0.9, 1.5, 0.6), 4, outputs=2), (False,)),
+    "two layers": (Architecture((2, 3), (5, 5, 5), (0.9, 1.5, 0.6, 1.3), 4), (False, False)),
+    "pair, layer": (
+        Architecture((2, 2, 1), (5, 4, 5, 5), (0.9, 1.5, 0.6, 1.3, 0.8), 4),
+        (True, False),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, of whose heads some may be learned."""
+
+    shape: str
+    values: str
+    norm: str
+    readout: str
+    residual: bool = False
+    mlp: str | None = None
+    learned: Learned | None = None
+
+
+CASES = [
+    Case("one layer", "gelu", "none", "last"),
+    Case("layer, pair, layer", "relu", "none", "mean"),
+    Case("one pair", "linear", "after", "last"),
+    Case("layer, pair, layer", "erf", "before", "first"),
+    Case("two layers", "gelu", "none", "first", residual=True),
+    Case("pair, layer", "relu", "none", "last", mlp="gelu"),
+    Case("two layers", "erf", "after", "mean", residual=True, mlp="erf"),
+    Case("two layers", "relu", "before", "last", residual=True, mlp="relu",
+         learned=Learned("low_rank", ((False, False), (True, False, True)), True)),
+    Case("one layer", "relu", "none", "mean", residual=True,
+         learned=Learned("full", ((True, False),), True, (1.3,))),
+    Case("pair, layer", "linear", "after", "first", mlp="relu",
+         learned=Learned("low_rank", ((True, True), (True,)), False)),
+]  # fmt: skip
+
+
+def network_and_heads(case: Case, tokens: int = 3):
+    arch, pairs = SHAPES[case.shape]
+    mlp = Mlp(width=3, activation=case.mlp) if case.mlp else None
+    network = network_of(
+        arch, pairs, case.values, case.norm, case.readout, residual=case.residual, mlp=mlp
+    )
+    if case.learned is None:
+        return network, None
+    heads = case.learned.heads(network, tokens)
+    return replace(network, logits=heads.sites, stream=case.learned.stream), heads
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_block_equals_loops_over_the_definition(case, rng):
+    network, heads = network_and_heads(case)
+    data, weights = data_of(network, rng, examples=2, tokens=3), drawn_weights(network, rng)
+    received = predict_split(on_device(weights), split_of(data, heads), network)
+    assert_equal(received, loops(network, data, weights, case.learned))
+
+
+@pytest.mark.slow
+def test_no_example_sees_another_and_batches_do_not_matter(rng, monkeypatch):
+    network = network_of(*PAIRED["layer, pair, layer"], "relu", "after")
+    data, weights = data_of(network, rng, examples=5), on_device(drawn_weights(network, rng))
+    tokens, attention = split_of(data, None)
+
+    def outputs_of(inputs):
+        return jax.jit(partial(predict_tokens, network=network))(weights, inputs, attention)
+
+    together = outputs_of(tokens)
+    changed = tokens.at[1:].set(rng.standard_normal(tokens[1:].shape))
+    np.testing.assert_array_equal(outputs_of(changed)[0], together[0])
+
+    def gradient_and_outputs():
+        def total(weights):
+            outputs = predict_tokens(weights, tokens, attention, network)
+            return jnp.sum(jnp.sin(outputs)), outputs
+
+        return jax.jit(jax.grad(total, has_aux=True))(weights)
+
+    gradient, _ = gradient_and_outputs()
+    # two examples at a time, and one left over
+    monkeypatch.setattr(module, "EXAMPLES_BYTES", 2 * 8 * module.hidden_numbers(tokens, network))
+    in_pieces, outputs = gradient_and_outputs()
+    assert_equal(outputs, together)
+    for name, expected in gradient.items():
+        assert bool(jnp.isfinite(expected).all())
+        assert bool((expected != 0).any())
+        assert_equal(in_pieces[name], expected)
+
+
+def test_residuals_keep_second_moments_exactly(rng):
+    """Second moments S_{tt'} = E z_t z_t' over the prior: S ← (S + σ_l² Σ_h Ωᵀ S Ω/H)/2.
+
+    After an MLP of a ReLU S_tt is (1 + σ_l⁴) S_tt/2; Var f = σ_a² S_tt of the token that is read.
+    """
+    case = Case("one layer", "linear", "none", "last", residual=True, mlp="relu")
+    network, _ = network_and_heads(case)
+    data = data_of(network, rng, examples=1, tokens=3)
+    inputs, omega = data.inputs[0], data.attention[0][0]
+    moment = 0.9 * inputs @ inputs.T / 4
+    by_heads = np.einsum("hst,sr,hru->tu", omega, moment, omega) / 2
+    moment = ((moment + 1.5 * by_heads) / 2)[-1, -1]
+    expected = 0.6 * moment * (1 + 1.5**2) / 2
+    weights = {
+        name: rng.standard_normal((40_000, *shape)) for name, shape in network.weight_shapes.items()
+    }
+    for name, layer in network.weight_layers.items():
+        weights[name] *= sqrt(network.variances[layer])
+    tokens = split_of(data, None)
+    outputs = jax.vmap(lambda one: predict_split(one, tokens, network))(weights)
+    squares = np.asarray(outputs)[:, 0, 0] ** 2
+    mcse = squares.std(ddof=1) / np.sqrt(squares.size)
+    assert_within_mcse(squares.mean(), expected, mcse, what="Var f")
+
+
+@pytest.mark.slow
+def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
+    """ln p(y, weights) from the loops; its gradient from differences of both signs."""
+    learned = Learned("low_rank", ((True, True),), True)
+    case = Case("one layer", "linear", "before", "last", True, "gelu", learned)
+    network, heads = network_and_heads(case)
+    data = data_of(network, rng, 4, 3)
+    labels, split = jnp.asarray(rng.standard_normal((4, 2))), split_of(data, heads)
+    problem = problem_of_splits(network, split, labels, 0.3, split)
+    space = problem.space("weights", keep=tuple(network.weight_shapes))
+    weights = drawn_weights(network, rng)
+    position = on_device(weights)
+    expected = scipy.stats.norm.logpdf(
+        labels, loops(network, data, weights, learned), sqrt(0.3)
+    ).sum()
+    deviations = space.unflatten(space.prior_gaussian.scale)
+    for name, values in weights.items():
+        layer = network.weight_layers.get(name)
+        deviation = 1.0 if layer is None else sqrt(network.variances[layer])
+        expected += scipy.stats.norm.logpdf(values, 0, deviation).sum()
+        np.testing.assert_allclose(deviations[name], deviation, rtol=1e-14)
+    log_density = jax.jit(space.log_density)
+    assert_equal_to_rounding(float(log_density(position)), expected, operations=2000)
+    slopes = jax.jit(jax.grad(space.log_density))(position)
+    for name, values in position.items():
+        direction = jnp.asarray(rng.standard_normal(values.shape))
+
+        def difference(step, name=name, along=direction, values=values):
+            ends = (position | {name: values + sign * step * along} for sign in (1, -1))
+            above, below = map(log_density, ends)
+            return float(above - below) / (2 * step)
+
+        near, far = difference(1e-4), difference(2e-4)
+        # The error of the far one is four times that of the near one, but for rounding.
+        error = abs(near - far) + 100 * np.finfo(float).eps * abs(expected) / 1e-4
+        assert abs(float(jnp.sum(slopes[name] * direction)) - near) < error, name
+    assert {*network.weight_shapes} <= {*space.observe(jax.random.key(0), position)}
