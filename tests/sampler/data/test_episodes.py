@@ -1,10 +1,18 @@
-"""One-shot episodes: what defines them, and that the seed decides them."""
+"""One-shot episodes: what defines them, what the seed decides, and their tokens."""
 
 import numpy as np
 
-from sampler.data.episodes import UNKNOWN, draw_episodes
+from sampler.data.episodes import (
+    TOKENS,
+    UNKNOWN,
+    draw_episodes,
+    episode_inputs,
+    normalised_patches,
+    position_table,
+)
 from sampler.data.image_files import Drawings
 from sampler.streams import Stream, stream
+from tests.assertions import assert_equal_to_rounding
 
 EXAMPLES = 20_000
 COUNTS = np.array([2, 5, 3, 9])
@@ -57,3 +65,47 @@ def test_the_seed_decides_the_episodes():
     for first, second in zip((*one.places, one.targets), (*same.places, same.targets), strict=True):
         assert np.array_equal(first, second)
     assert not np.array_equal(one.places[0], other.places[0])
+
+
+# --- tokens of an episode
+
+
+def test_patches_are_row_major_and_normalised(rng):
+    images = rng.random((3, 32, 32)).astype(np.float32)
+    images[1, :8, 8:16] = 0.25
+    received = normalised_patches(images, copies=3)
+    assert received.shape == (3, 16, 192)
+    for patch in (0, 1, 6, 15):
+        row, column = 8 * (patch // 4), 8 * (patch % 4)
+        values = images[2, row : row + 8, column : column + 8].astype(float).reshape(-1)
+        expected = (values - values.mean()) / np.sqrt(values.var() + 1e-5)
+        for copy in range(3):
+            assert_equal_to_rounding(
+                received[2, patch, 64 * copy : 64 * copy + 64], expected, operations=200
+            )
+    assert np.array_equal(received[1, 1], np.zeros(192))
+
+
+def test_positions_are_standardised_sinusoids():
+    waves = np.empty((48, 64))
+    for t, i in np.ndindex(48, 32):
+        angle = t / 10000 ** (2 * i / 64)
+        waves[t, 2 * i : 2 * i + 2] = np.sin(angle), np.cos(angle)
+    expected = (waves - waves.mean()) / waves.std()
+    assert_equal_to_rounding(position_table(48, 64), expected, operations=4 * 48)
+
+
+def test_inputs_are_patch_plus_position_plus_label(rng):
+    patches, embedding = rng.standard_normal((5, 16, 64)), rng.standard_normal((3, 64))
+    drawings, labels = np.array([[4, 0, 2], [1, 1, 3]]), np.array([[1, 0, 2], [0, 1, 2]])
+    positions = position_table(TOKENS, 64)
+    received = episode_inputs(patches, positions, embedding, drawings, labels)
+    assert received.shape == (2, TOKENS, 64)
+    for example, token in ((0, 0), (0, 17), (1, 47)):
+        image, patch = divmod(token, 16)
+        expected = (
+            patches[drawings[example, image], patch]
+            + embedding[labels[example, image]]
+            + positions[token]
+        )
+        assert_equal_to_rounding(received[example, token], expected, operations=4)

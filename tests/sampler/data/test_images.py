@@ -1,9 +1,15 @@
-"""Images of every source: resizing, digits, labelled arrays, splits of characters, and patches."""
+"""Files of images: labelled arrays, MNIST's format, Omniglot's archives; splits of characters."""
 
+import functools
 import gzip
+import hashlib
+import http.server
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sampler.data.characters import (
     OneShotImages,
@@ -11,43 +17,64 @@ from sampler.data.characters import (
     refuse_shared_drawings,
     split_characters,
 )
-from sampler.data.episodes import TOKENS, episode_inputs, normalised_patches, position_table
 from sampler.data.image_files import (
+    CHECKSUMS,
     Drawings,
-    resizing_matrix,
+    download_omniglot,
+    read_omniglot,
+    resize,
     sort_drawings,
     with_rotations,
 )
 from sampler.errors import InputError
-from tests.assertions import assert_equal_to_rounding
-from tests.pictures import random_drawings
+from tests import ROOT
+from tests.pictures import ink_of, png, random_drawings, write_omniglot
 
 
-@pytest.mark.parametrize(("source", "target"), [(105, 32), (8, 32), (32, 32)])
-def test_resizing_keeps_a_constant_and_mirrors(source, target):
-    matrix = resizing_matrix(source, target)
-    assert_equal_to_rounding(matrix.sum(axis=1), np.ones(target), operations=source + 1)
-    # Centres are products with source/target: rounding of positions up to the size of the source.
-    assert_equal_to_rounding(matrix, matrix[::-1, ::-1], operations=4 * source)
+@pytest.mark.parametrize(("source", "target"), [(105, 32), (8, 32)])
+def test_images_are_resized_as_pillow_does(source, target, rng):
+    """Which averages with weights of a triangle."""
+    images = rng.random((3, source, source)).astype(np.float32)
+    expected = [
+        np.asarray(Image.fromarray(image).resize((target, target), Image.Resampling.BILINEAR))
+        for image in images
+    ]
+    np.testing.assert_allclose(resize(images.astype(float), target), expected, atol=1e-5)
 
 
-def test_resizing_is_the_triangular_filter_written_out():
-    scale = 105 / 32
-    weights = [max(0.0, 1 - abs(j - (2.5 * scale - 0.5)) / scale) for j in range(105)]
-    expected = np.array(weights) / sum(weights)
-    assert_equal_to_rounding(resizing_matrix(105, 32)[2], expected, operations=4 * 105)
+# --- labelled images
 
 
-@pytest.mark.parametrize("scale", [np.uint8(255), np.bool_(True)])
-def test_labelled_images_in_any_number_format(tmp_path, rng, scale):
+def write_idx(path, values):
+    """An IDX file of bytes, compressed if its name says so."""
+    sizes = np.array(values.shape, ">u4").tobytes()
+    content = bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def write_images(folder, images, labels, ending):
+    """Write one file or two: the path of the images."""
+    if ending == ".npz":
+        np.savez(folder / "some.npz", images=images, labels=labels)
+        return folder / "some.npz"
+    write_idx(folder / f"some-labels-idx1-ubyte{ending}", np.asarray(labels))
+    write_idx(folder / f"some-images-idx3-ubyte{ending}", images)
+    return folder / f"some-images-idx3-ubyte{ending}"
+
+
+def read(path) -> Drawings:
+    return read_drawings(OneShotImages(images=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("ending", "scale"), [(".npz", np.bool_(True)), ("", np.uint8(255)), (".gz", np.uint8(255))]
+)
+def test_labelled_images_in_any_number_format(tmp_path, rng, ending, scale):
     expected = random_drawings(rng, characters=3, drawings=2)
     order = rng.permutation(6)
-    images = (expected.images * scale).astype(scale.dtype)
-    labels = np.repeat(["a", "b", "c"], 2)
-    path = tmp_path / "images.npz"
-    np.savez(path, images=images[order], labels=labels[order])
-    received = read_drawings(OneShotImages(images=str(path)))
-    assert received.names == ("a", "b", "c")
+    images = (expected.images * scale).astype(scale.dtype)[order]
+    received = read(write_images(tmp_path, images, np.repeat([0, 1, 7], 2)[order], ending))
+    assert received.names == ("0", "1", "7")
     assert received.counts.tolist() == [2, 2, 2]
     for c in range(3):
         mine, theirs = (d.images[2 * c : 2 * c + 2].reshape(2, -1) for d in (expected, received))
@@ -72,44 +99,24 @@ def test_images_that_cannot_be_used_are_refused(tmp_path, arrays, field):
     if arrays is not None:
         np.savez(path, **arrays)
     with pytest.raises(InputError) as caught:
-        split_characters(read_drawings(OneShotImages(images=str(path))), OneShotImages())
+        split_characters(read(path), OneShotImages())
     assert caught.value.field.partition("[")[0] == field
-
-
-def write_idx(path, values):
-    """An IDX file of bytes, compressed if its name says so."""
-    sizes = np.array(values.shape, ">u4").tobytes()
-    content = bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-
-
-@pytest.mark.parametrize("ending", ["", ".gz"])
-def test_files_in_the_format_of_mnist(tmp_path, rng, ending):
-    images, labels = rng.integers(0, 256, (6, 28, 28)), np.array([1, 0, 1, 7, 0, 7])
-    path = tmp_path / f"t10k-images-idx3-ubyte{ending}"
-    write_idx(path, images)
-    write_idx(tmp_path / f"t10k-labels-idx1-ubyte{ending}", labels)
-    received = read_drawings(OneShotImages(images=str(path)))
-    np.savez(tmp_path / "same.npz", images=images.astype(np.uint8), labels=labels)
-    expected = read_drawings(OneShotImages(images=str(tmp_path / "same.npz")))
-    assert received.names == expected.names == ("0", "1", "7")
-    assert np.array_equal(received.images, expected.images)
-    assert received.counts.tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("change", ["no labels", "other labels", "short"])
 def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change):
-    path = tmp_path / "x-images-idx3-ubyte.gz"
-    labels = tmp_path / "x-labels-idx1-ubyte.gz"
-    write_idx(path, np.zeros((2, 3, 3)))
-    write_idx(labels, np.zeros(3 if change == "other labels" else 2))
+    labels = np.zeros(3 if change == "other labels" else 2)
+    path = write_images(tmp_path, np.zeros((2, 3, 3)), labels, ".gz")
     if change == "short":
         path.write_bytes(path.read_bytes()[:-12])
     elif change == "no labels":
-        labels.unlink()
+        (tmp_path / "some-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(InputError) as caught:
-        read_drawings(OneShotImages(images=str(path)))
+        read(path)
     assert caught.value.field == ("labels" if change == "other labels" else "task.images")
+
+
+# --- splits of characters
 
 
 def made(characters=20) -> Drawings:
@@ -124,13 +131,12 @@ def test_splits_share_no_character_and_leave_none_out():
         names = [set(part.names) for part in (splits.train, splits.validation, splits.test)]
         assert [len(part) for part in names] == [11, 3, 6]
         assert set.union(*names) == set(drawings.names)
-        for one, other in ((splits.train, splits.test), (splits.validation, splits.test)):
-            refuse_shared_drawings(one, other, "digits")
         for part in (splits.train, splits.validation, splits.test):
             for name, first in zip(part.names, part.first, strict=True):
                 row = 2 * drawings.names.index(name)
                 expected = drawings.images[row : row + 2]
                 assert np.array_equal(part.images[first : first + 2], expected)
+        refuse_shared_drawings(splits.train, splits.test, "digits")
         checksums.append(splits.checksum)
     assert checksums[0] == checksums[1]
     assert checksums[0] != checksums[2]
@@ -140,22 +146,37 @@ def test_splits_share_no_character_and_leave_none_out():
     assert caught.value.field == "task.test"
 
 
-def test_rotated_training_characters_are_new_ones():
+def test_rotated_characters_have_the_drawings_of_their_own(rng):
+    """A quarter turn is the transposed image with its rows in reverse order."""
+    images = rng.random((6, 32, 32)).astype(np.float32)
+    drawings = Drawings(images, ("a", "b", "c"), np.array([1, 2, 3]))
+    rotated = with_rotations(drawings)
+    assert rotated.characters == 12
+    own = {"a": [0], "b": [1, 2], "c": [3, 4, 5]}
+    for character, (name, first) in enumerate(zip(rotated.names, rotated.first, strict=True)):
+        original, _, angle = name.partition(" ")
+        turns = int(angle.removesuffix("°") or 0) // 90
+        expected = images[own[original]]
+        for _ in range(turns):
+            expected = expected.transpose(0, 2, 1)[:, ::-1]
+        received = rotated.images[first : first + rotated.counts[character]]
+        np.testing.assert_array_equal(received, expected)
+
+
+def test_only_training_characters_are_rotated():
     plain = split_characters(made(), OneShotImages(rotations=False))
     turned = split_characters(made(), OneShotImages())
     assert turned.train.characters == 4 * plain.train.characters
-    assert turned.validation.names == plain.validation.names
-    assert np.array_equal(turned.test.images, plain.test.images)
-    count = len(plain.train.images)
-    for turns in range(4):
-        part = turned.train.images[turns * count : (turns + 1) * count]
-        assert np.array_equal(part[3], np.rot90(plain.train.images[3], turns))
+    for name in ("validation", "test"):
+        one, other = (getattr(splits, name).images for splits in (turned, plain))
+        assert np.array_equal(one, other)
 
 
 def test_lists_name_characters_or_alphabets():
-    images = np.zeros((12, 4, 4), np.float32)
-    labels = np.repeat(["Greek/a", "Greek/b", "Korean/a", "Korean/b", "Latin/a", "Latin/b"], 2)
-    drawings = sort_drawings(images, list(labels))
+    labels = [
+        f"{alphabet}/{letter}" for alphabet in ("Greek", "Korean", "Latin") for letter in "ab"
+    ]
+    drawings = sort_drawings(np.zeros((12, 4, 4), np.float32), labels * 2)
     settings = OneShotImages(
         characters_test=("Korean",), characters_validation=("Latin/b", "Latin/a"), rotations=False
     )
@@ -179,59 +200,86 @@ def test_overlapping_unknown_and_too_few_characters_are_refused(settings, field)
     assert caught.value.field == f"task.{field}"
 
 
-def test_patches_are_row_major_and_normalised(rng):
-    images = rng.random((3, 32, 32)).astype(np.float32)
-    images[1, :8, 8:16] = 0.25
-    received = normalised_patches(images, copies=3)
-    assert received.shape == (3, 16, 192)
-    for patch in (0, 1, 6, 15):
-        row, column = 8 * (patch // 4), 8 * (patch % 4)
-        values = images[2, row : row + 8, column : column + 8].astype(float).reshape(-1)
-        expected = (values - values.mean()) / np.sqrt(values.var() + 1e-5)
-        for copy in range(3):
-            assert_equal_to_rounding(
-                received[2, patch, 64 * copy : 64 * copy + 64], expected, operations=200
-            )
-    assert np.array_equal(received[1, 1], np.zeros(192))
+# --- Omniglot's archives
 
 
-def test_positions_are_standardised_sinusoids():
-    table = position_table(48, 64)
-    assert_equal_to_rounding([table.mean(), table.var() - 1], [0, 0], operations=4, scale=48 * 64)
-    sines = [[np.sin(t / 10000 ** (2 * i / 64)) for i in range(32)] for t in range(48)]
-    # The same up to one factor and one constant: correlated with coefficient 1.
-    correlation = np.corrcoef(np.ravel(sines), np.ravel(table[:, 0::2]))[0, 1]
-    assert_equal_to_rounding(correlation, 1.0, operations=48 * 64)
+SMALL_1, SMALL_2 = "images_background_small1.zip", "images_background_small2.zip"
+OFFICIAL = ROOT / "runs" / "omniglot"
 
 
-def test_inputs_are_patch_plus_position_plus_label(rng):
-    patches, embedding = rng.standard_normal((5, 16, 64)), rng.standard_normal((3, 64))
-    drawings, labels = np.array([[4, 0, 2], [1, 1, 3]]), np.array([[1, 0, 2], [0, 1, 2]])
-    positions = position_table(TOKENS, 64)
-    received = episode_inputs(patches, positions, embedding, drawings, labels)
-    assert received.shape == (2, TOKENS, 64)
-    for example, token in ((0, 0), (0, 17), (1, 47)):
-        image, patch = divmod(token, 16)
-        expected = (
-            patches[drawings[example, image], patch]
-            + embedding[labels[example, image]]
-            + positions[token]
-        )
-        assert_equal_to_rounding(received[example, token], expected, operations=4)
+@pytest.fixture
+def folder(tmp_path):
+    write_omniglot(tmp_path / SMALL_1, {"Greek": 2, "Latin": 1})
+    write_omniglot(tmp_path / SMALL_2, {"Greek": 2, "Korean": 3})
+    return tmp_path
 
 
-def test_rotated_characters_have_the_drawings_of_their_own(rng):
-    """A quarter turn is the transposed image with its rows in reverse order."""
-    images = rng.random((6, 32, 32)).astype(np.float32)
-    drawings = Drawings(images, ("a", "b", "c"), np.array([1, 2, 3]))
-    rotated = with_rotations(drawings)
-    assert rotated.characters == 12
-    own = {"a": [0], "b": [1, 2], "c": [3, 4, 5]}
-    for character, (name, first) in enumerate(zip(rotated.names, rotated.first, strict=True)):
-        original, _, angle = name.partition(" ")
-        turns = int(angle.removesuffix("°") or 0) // 90
-        expected = images[own[original]]
-        for _ in range(turns):
-            expected = expected.transpose(0, 2, 1)[:, ::-1]
-        received = rotated.images[first : first + rotated.counts[character]]
-        np.testing.assert_array_equal(received, expected)
+def test_the_union_of_archives_takes_a_character_once(folder):
+    drawings = read_omniglot(folder)
+    names = ["Greek/character01", "Greek/character02", "Latin/character01"]
+    names[2:2] = [f"Korean/character0{number}" for number in (1, 2, 3)]
+    assert list(drawings.names) == names
+    assert drawings.counts.tolist() == [3] * 6
+    expected = resize(ink_of("Korean/character02/0002_03.png")[None].astype(float), 32)[0]
+    assert np.array_equal(drawings.images[drawings.first[3] + 2], expected)
+    (folder / SMALL_2).unlink()
+    assert list(read_omniglot(folder).names) == [*names[:2], names[-1]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no image", png(ink_of("a"))[:200], png(ink_of("a", 104)), png(ink_of("other"))],
+    ids=["unreadable", "truncated", "mis-sized", "conflicting"],
+)
+def test_an_image_of_an_archive_that_cannot_be_used_is_refused(folder, content):
+    write_omniglot(folder / SMALL_1, {"Greek": 1}, **{"Greek/character01/0001_02.png": content})
+    with pytest.raises(InputError):
+        read_omniglot(folder)
+
+
+def test_archives_that_are_not_whole_or_not_there_are_refused(folder):
+    (folder / SMALL_2).write_bytes((folder / SMALL_2).read_bytes()[:-100])
+    for place in (folder, folder / "none"):
+        with pytest.raises(InputError):
+            read_omniglot(place)
+
+
+@pytest.fixture
+def server(folder):
+    """The folder, served on this host."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}/"
+        running.shutdown()
+
+
+def sha256(path: Path) -> str:
+    return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def test_missing_and_damaged_files_are_fetched(server, folder, tmp_path):
+    own = tmp_path / "own"
+    checksums = {name: sha256(folder / name) for name in (SMALL_1, SMALL_2)}
+    own.mkdir()
+    (own / SMALL_1).write_bytes(b"damaged")
+    download_omniglot(own, server, checksums)
+    for name in checksums:
+        assert (own / name).read_bytes() == (folder / name).read_bytes()
+    # What is there and intact needs no network.
+    download_omniglot(own, "http://127.0.0.1:9/", checksums)
+    # These are not the official ones.
+    with pytest.raises(InputError):
+        download_omniglot(tmp_path / "other", server)
+    assert not (tmp_path / "other" / SMALL_1).exists()
+
+
+@pytest.mark.skipif(not OFFICIAL.is_dir(), reason="the official files are not in runs/omniglot")
+def test_official_files_have_their_checksums():
+    for name in (SMALL_1, SMALL_2):
+        assert sha256(OFFICIAL / name) == CHECKSUMS[name]

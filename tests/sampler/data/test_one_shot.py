@@ -105,27 +105,6 @@ def test_extra_heads_stand_beside_those_of_a_hypernetwork(tmp_path, rng):
 
 
 @pytest.mark.parametrize(
-    "form",
-    [
-        '{kind="scaled_heads",scale=49}',
-        '[{kind="linear"},[{kind="linear"},{kind="scaled_heads",scale=49}]]',
-    ],
-)
-def test_a_form_that_cannot_be_trained_is_refused(form, folder):
-    with pytest.raises(InputError, match=r"^training"):
-        load_recipe(folder / "tiny.toml", [f"training.form={form}"], kind=TrainingRecipe)
-
-
-def test_splits_are_drawn_independently_of_each_others_size(folder):
-    task = build_task(load(folder))
-    other = build_task(load(folder, "task.examples_train=4", "task.examples_validation=0"))
-    assert np.array_equal(task.test.inputs, other.test.inputs)
-    assert other.validation is None
-    seeded = build_task(load(folder, "task.seed=1"))
-    assert not np.array_equal(task.test.inputs, seeded.test.inputs)
-
-
-@pytest.mark.parametrize(
     ("setting", "field"),
     [
         ("task.model=nowhere", "task.model"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sampler.data.time_series import SeriesArchive, averaged, read_ts
+from sampler.data.time_series import SeriesArchive, read_ts
 from sampler.errors import InputError
 from sampler.settings.task_sections import Attention
 
@@ -63,26 +63,22 @@ def test_what_was_written_comes_back(tmp_path):
     assert (received.labels, received.classes) == (TRAIN_LABELS, CLASSES)
 
 
-def test_channels_are_in_units_of_the_training_series(folder):
-    task = read(folder)
-    received = task.train.inputs[:, 1:, :CHANNELS]
+@pytest.mark.parametrize("stride", [1, 4])
+def test_tokens_are_means_of_steps_in_units_of_the_training_series(folder, stride):
+    task = read(folder, heads=(("uniform",),), stride=stride)
+    means = [
+        np.stack([one[:, t : t + stride].mean(axis=1) for t in range(0, STEPS, stride)], axis=1)
+        for one in (TRAIN, TEST)
+    ]
     # Sums of thirty numbers of order ten, over a standard deviation of order one.
     tolerance = 30 * 10 * np.finfo(float).eps
-    assert np.abs(received.mean(axis=(0, 1))).max() <= tolerance
-    assert np.abs(received.std(axis=(0, 1)) - 1).max() <= tolerance
-    expected = (TEST - TRAIN.mean(axis=(0, 1))) / TRAIN.std(axis=(0, 1))
-    assert np.abs(task.test.inputs[:, 1:, :CHANNELS] - expected).max() <= tolerance
+    for split, mean in zip((task.train, task.test), means, strict=True):
+        expected = (mean - means[0].mean(axis=(0, 1))) / means[0].std(axis=(0, 1))
+        received = split.inputs[:, 1:, :CHANNELS]
+        assert received.shape == expected.shape
+        assert np.abs(received - expected).max() <= 10 * tolerance
     assert task.train.labels[:, 0].tolist() == [1, -1, 1, 1, -1]
     assert task.test.labels[:, 0].tolist() == [-1, -1, 1, -1]
-
-
-@pytest.mark.parametrize("stride", [4, 9])
-def test_tokens_are_means_of_neighbouring_steps(stride):
-    received = averaged(TRAIN, stride)
-    expected = [TRAIN[:, t : t + stride].mean(axis=1) for t in range(0, STEPS, stride)]
-    tolerance = stride * np.abs(TRAIN).max() * np.finfo(float).eps
-    assert received.shape == (5, len(expected), CHANNELS)
-    assert np.abs(received - np.stack(expected, axis=1)).max() <= tolerance
 
 
 def test_the_stride_is_the_smallest_that_leaves_few_enough_tokens(folder):
@@ -138,7 +134,7 @@ def test_what_cannot_be_used_is_refused(case, folder):
 CONSTANTS = [0.1, 1 / 3, -7.7, 1e9 + 0.1, 1e-12, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("stride", [1, 3, 4, 7, 50])
+@pytest.mark.parametrize("stride", [1, 7])
 def test_a_channel_that_is_constant_but_for_rounding_is_zero(stride, tmp_path):
     """Means over `stride` equal numbers, and over the rest of them, differ in their last digits."""
     steps, channels = 2 * stride + max(1, stride // 2), len(CONSTANTS) + 1
@@ -155,8 +151,8 @@ def test_a_channel_that_is_constant_but_for_rounding_is_zero(stride, tmp_path):
     assert np.std(moving) == pytest.approx(1.0, rel=1e-12)
 
 
-@pytest.mark.parametrize("stride", [1, 3])
-def test_a_channel_that_changes_by_more_than_rounding_is_a_feature(stride, tmp_path):
+def test_a_channel_that_changes_by_more_than_rounding_is_a_feature(tmp_path):
+    stride = 3
     train = make_series(5, 0, 3 * stride)
     train[..., 0] = 0.1
     train[2, :, 0] = 0.1 * (1.0 + 1e-14)

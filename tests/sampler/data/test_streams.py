@@ -9,7 +9,6 @@ import pytest
 
 from sampler.data.episodes import PATCHES, UNKNOWN, position_table
 from sampler.data.make import build_task
-from sampler.data.time_series import LabelledSeries, read_series_splits
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.transformer.trained_transformer import read_model
@@ -51,15 +50,6 @@ def model_of_episodes(folder: Path) -> dict:
     return untrained_model(folder, task | {"images": str(images)})
 
 
-def series_to_learn(folder: Path) -> dict:
-    """The task of a training with as many series for validation as to learn from."""
-    for split, size, seed in (("TRAIN", 2 * EXAMPLES, 0), ("TEST", EXAMPLES, 1)):
-        labels = ("walk", "run") * (size // 2)
-        (folder / f"Gait_{split}.ts").write_text(ts_text(make_series(size, seed), labels))
-    task = {"kind": "time_series", "folder": str(folder), "problem": "Gait"}
-    return task | {"fraction_validation": 0.5}
-
-
 def other_pictures(folder: Path) -> dict:
     other = write_labelled(folder / "other.npz", np.random.default_rng(6), characters=2)
     return {**model_of_episodes(folder), "test": str(other)}
@@ -72,6 +62,8 @@ SOURCES = {
     ("time_series", "archive"): archive_of_series,
     ("digits", "drawings"): lambda folder: SIZES,
     ("copy", "drawn"): lambda folder: SIZES,
+    ("in_context_regression", "drawn"): lambda folder: SIZES,
+    ("associative_recall", "drawn"): lambda folder: SIZES,
     ("arrays", "file"): file_of_arrays,
     ("one_shot", "characters"): model_of_episodes,
     ("one_shot", "other pictures"): other_pictures,
@@ -135,18 +127,6 @@ def test_a_split_stays_where_another_has_another_size(kind, source, tmp_path):
     for name in ("train", "test"):
         assert_first_of(without[name], expected[name])
         assert without[name].examples == expected[name].examples
-
-
-def test_series_for_validation_stay_where_fewer_are_learned(tmp_path):
-    task = LabelledSeries.model_validate(series_to_learn(tmp_path))
-    whole, fewer = (
-        read_series_splits(task.model_copy(update={"examples_per_class": count}))
-        for count in (None, 3)
-    )
-    for name in ("test", "validation"):
-        one, other = (getattr(splits, name) for splits in (fewer, whole))
-        np.testing.assert_array_equal(one.inputs, other.inputs)
-    assert fewer.train.examples == 6
 
 
 LIMITS = [

@@ -1,6 +1,7 @@
-"""Distances between heads, and hypernetworks: layers, heads, names, heads that are left out."""
+"""Heads of tasks: distances, hypernetworks, more paths than anything can hold, refusals."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from sampler.attention.similarity import HeadDistances
 from sampler.data.examples import Examples
 from sampler.data.make import build_task
 from sampler.data.markov_chain import MarkovChain
+from sampler.data.task import MOST_PATHS, name_paths, refuse_too_many_paths
+from sampler.errors import InputError
 from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe
 from tests.assertions import assert_equal_to_rounding
@@ -43,10 +46,9 @@ def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch)
         assert_equal_to_rounding(np.array(received), expected, operations=1000)
 
 
-def test_equal_heads_are_at_no_distance_and_single_heads_have_none(rng):
-    one = random_split(rng, (1,))
-    same = Examples(one.inputs, one.labels, (np.repeat(one.attention[0], 2, axis=1),))
-    assert HeadDistances.of(same.attention, same.inputs) == HeadDistances((0.0, 0.0), (0.0, 0.0))
+def test_two_heads_have_no_spread_and_single_heads_no_distance(rng):
+    two, one = (random_split(rng, (heads,)) for heads in (2, 1))
+    assert HeadDistances.of(two.attention, two.inputs).matrices[1] == 0.0
     assert np.isnan(HeadDistances.of(one.attention, one.inputs).matrices).all()
 
 
@@ -61,13 +63,17 @@ def recipe_of(**network):
 
 
 def test_a_hypernetwork_is_two_layers_of_the_same_heads():
+    """Of both of which heads are left out."""
     task = build_task(recipe_of(hypernetwork=[True, False]))
     assert task.heads == (2, 2, 3)
-    assert task.head_names[0] == task.head_names[1] == ("good", "random")
     assert len(task.train.attention) == 2
     assert len(task.path_names) == len(set(task.path_names)) == 12
     assert task.path_names[3] == "good∘random·uniform"
-    assert build_task(recipe_of(hypernetwork=True)).heads == (2, 2, 3, 3)
+    task = build_task(recipe_of(hypernetwork=[False, True], heads=[[1], [2, 0]]))
+    assert task.heads == (1, 2, 2)
+    assert task.path_names == (
+        "random·good∘good", "random·good∘uniform", "random·uniform∘good", "random·uniform∘uniform",
+    )  # fmt: skip
 
 
 def test_attended_inputs_are_in_the_order_of_the_names():
@@ -94,14 +100,6 @@ def test_attended_inputs_are_in_the_order_of_the_names():
             )
 
 
-def test_heads_are_left_out_of_both_layers():
-    task = build_task(recipe_of(hypernetwork=[False, True], heads=[[1], [2, 0]]))
-    assert task.heads == (1, 2, 2)
-    assert task.path_names == (
-        "random·good∘good", "random·good∘uniform", "random·uniform∘good", "random·uniform∘uniform",
-    )  # fmt: skip
-
-
 DRAWN = [
     sampler.MarkovChain(features=4, tokens=3),
     sampler.TimeSeries(tokens=12, channels=2),
@@ -117,3 +115,65 @@ def test_without_an_attention_a_task_has_the_heads_of_its_recipe(section):
     expected, received = build_task(recipe), section.make()
     assert received.attention_names == expected.attention_names
     assert received.checksum == expected.checksum
+
+
+# --- more paths than anything can hold
+
+
+def with_tokens(heads: tuple[int, ...]) -> sampler.Arrays:
+    """Random tokens and attention of layers with so many heads, as in a file."""
+    rng, arrays = np.random.default_rng(2), {"labels_train": np.ones(6)}
+    for name in ("train", "test"):
+        arrays[f"inputs_{name}"] = rng.standard_normal((6, 3, 4))
+        for layer, count in enumerate(heads, start=1):
+            arrays[f"attention_{name}_{layer}"] = rng.random((6, count, 3, 3))
+    return sampler.Arrays(**arrays)
+
+
+def test_heads_of_a_deep_transformer_are_refused_but_for_a_few_of_them():
+    task, kept = with_tokens((16,) * 24), ((5, 1), *((2,),) * 23)
+    for command in (sampler.solve, sampler.sample):
+        with pytest.raises(InputError) as refused:
+            command(Recipe(task=task, network={"widths": 3}))
+        assert refused.value.field == "network.heads"
+    found = build_task(Recipe(task=task, network={"widths": 3, "heads": kept}))
+    assert list(found.path_names) == [head + "·2" * 23 for head in "51"]
+    for received, whole, heads in zip(
+        found.train.attention, task.make(None).train.attention, kept, strict=True
+    ):
+        np.testing.assert_array_equal(received, whole[:, heads])
+
+
+def test_the_limit_is_a_number_of_paths():
+    names = [["a", "b"]] * int(math.log2(MOST_PATHS))
+    assert len(name_paths(names)) == MOST_PATHS
+    assert name_paths([*names, ["c"]])[-1].endswith("b·c")
+    assert name_paths([*names, ["c", "d"]]) == ()
+    refuse_too_many_paths([2] * len(names))
+    with pytest.raises(InputError):
+        refuse_too_many_paths([2, 3, 4000])
+
+
+# --- settings that cannot be used
+
+
+SIZES = {"examples_train": 6, "examples_test": 4}
+SCALED = {"form": {"kind": "scaled_heads", "scale": 12}}
+# Kind of the task, its settings, those of attention and of the network, and the key that is named.
+REFUSED = [
+    ("markov_chain", {"tokens": 3}, {"heads": [["lag"]]}, {}, "attention.heads[0][0]"),
+    ("markov_chain", {}, {}, {"hypernetwork": [True]}, "network.hypernetwork"),
+    ("markov_chain", {}, {}, {"hypernetwork": True, "heads": [[0]] * 4}, "network.heads"),
+    ("time_series", {"period": 10, "lag": 5}, {}, {}, "task.period"),
+    ("time_series", {"tokens": 7}, {"lag": 2, **SCALED}, {}, "attention.form"),
+    ("copy", {"tokens": 1}, {}, {}, "task.tokens"),
+    ("digits", {"examples_test": 1797}, {}, {}, "task.examples_test"),
+]
+
+
+@pytest.mark.parametrize(("kind", "task", "attention", "network", "field"), REFUSED)
+def test_what_cannot_be_used_is_refused(kind, task, attention, network, field):
+    sections = {"task": {"kind": kind, **SIZES, **task}, "network": {"widths": 3, **network}}
+    with pytest.raises(InputError) as caught:
+        build_task(Recipe(name="a", attention=attention, **sections))
+    assert caught.value.field == field
