@@ -25,7 +25,7 @@ Notation (equations on paper | words in code | axes):
     B_l          Bartlett factors  F_l = (1 ⊗ F_{l+1}) B̂_l, B̂_l = σ_l B_l/√N_l
     χ_i, ν, τ_i  chi variables     diagonal of B_l, degrees of freedom, standardised logarithms
     Q_l          directions        [r_l, N_l], orthonormal rows: w_l = √N_l F_l Q_l
-    θ            coordinates       of all B_l, or of all B̂_l/σ_l in the action; any pointof samplers
+    θ            coordinates       of all B_l, or all B̂_l/σ_l in the action; in samplers a point
     ζ            standardised      θ = centre + scale · ζ, the scale a matrix or a diagonal
     q, q_0, γ    proposal, start   densities of θ; tempering by q_0^{1−γ} p(θ, y)^γ
     K            kernel            Σ U_1 C; never contains the temperature; k(x) = K(x, x_μ)
