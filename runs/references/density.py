@@ -20,7 +20,16 @@ def load(name):
     """A problem: what its JSON file says, and its arrays."""
     problem = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     with np.load(FOLDER / problem["data"]) as file:
-        arrays = {key: file[key] for key in file.files}
+        return with_arrays(problem, {key: file[key] for key in file.files})
+
+
+def of_data(content):
+    """A problem from the JSON of its data in the layout of posteriordb."""
+    return with_arrays(content, {key: np.array(rows) for key, rows in content["arrays"].items()})
+
+
+def with_arrays(problem, arrays):
+    """A problem with these arrays; labels get an axis of outputs."""
     for key in ("labels_train", "labels_test"):
         arrays[key] = arrays[key].reshape(len(arrays[key]), -1)
     return {**problem, "arrays": arrays}

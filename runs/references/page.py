@@ -29,7 +29,9 @@ SAMPLERS = {
     "numpyro_nuts": "NumPyro NUTS", "blackjax_nuts": "BlackJAX NUTS",
     "blackjax_mclmc": "BlackJAX MCLMC", "nutpie_nuts": "nutpie NUTS",
 }  # fmt: skip
+SHOWN = {"order_parameter": "U₁", "predictor_mean": "m", "predictor_variance": "v"}
 BINS = np.arange(-6, 6.5, 0.5)
+MOST_FAILURES, MOST_CHAINS = 6, 3
 
 
 def records() -> list[dict]:
@@ -88,11 +90,10 @@ def problems(found: list[dict]) -> Table:
 
 
 def theories(found: list[dict]) -> Table:
-    shown = {"order_parameter": "U₁", "predictor_mean": "m", "predictor_variance": "v"}
-    heads = [f"{what}, {name}" for name in THEORIES.values() for what in shown.values()]
+    heads = [f"{what}, {name}" for name in THEORIES.values() for what in SHOWN.values()]
     lines = [["problem", *heads]]
     for one in found:
-        cells = [percent(of_theory(one, each, what)) for each in THEORIES for what in shown]
+        cells = [percent(of_theory(one, each, what)) for each in THEORIES for what in SHOWN]
         if set(cells) != {"—"}:
             lines.append([f"`{one['name']}`", *cells])
     return lines
@@ -124,42 +125,178 @@ def samplers(found: list[dict]) -> Table:
     return lines
 
 
+def family_of(one: dict) -> str | None:
+    """Depth and paths, of the problems that differ in nothing else than width and P = N."""
+    sizes = one["sizes"]
+    if not one["name"].startswith("markov_") or set(sizes["N"]) != {sizes["P"]}:
+        return None
+    layers = f"{sizes['depth']} layer" + "s" * (sizes["depth"] > 1)
+    return f"{layers}, {sizes['paths']} path" + "s" * (sizes["paths"] > 1)
+
+
+def families(found: list[dict]) -> dict[str, list[dict]]:
+    """Problems of each depth and number of paths, by width."""
+    known: dict[str, list[dict]] = {}
+    for one in sorted(found, key=lambda one: (one["sizes"]["depth"], one["sizes"]["N"])):
+        name = family_of(one)
+        if name is not None and "theories" in one and not one["open"]:
+            known.setdefault(name, []).append(one)
+    return {name: known[name] for name in known if len(known[name]) > 2}
+
+
+def resolved(members: list[dict], theory: str, functional: str) -> np.ndarray:
+    """Widths and relative errors that are more than twice those of the reference, [2, problem]."""
+    rows = []
+    for one in members:
+        score = one["theories"].get(theory, {}).get(functional)
+        if score and score["error"] > 2 * score["reference_error"]:
+            rows.append((one["sizes"]["N"][0], score["error"]))
+    return np.array(rows).reshape(-1, 2).T
+
+
+def exponent(groups: list[np.ndarray]) -> tuple[float, float] | None:
+    """s of error = c_g N^s, a prefactor for each group, and its standard error by the scatter."""
+    logs = [np.log(group) for group in groups if group.shape[1] > 1]
+    points = sum(group.shape[1] for group in logs)
+    if points - len(logs) < 2:
+        return None
+    width, error = (
+        np.concatenate([group[row] - group[row].mean() for group in logs]) for row in (0, 1)
+    )
+    slope = (width @ error) / (width @ width)
+    rest = error - slope * width
+    return slope, np.sqrt(rest @ rest / (points - len(logs) - 1) / (width @ width))
+
+
+def exponents(found: list[dict]) -> Table:
+    """Exponents in N of both orders, of each family and of all."""
+    known = families(found)
+    lines = [["problems", *(f"{what}, {THEORIES[each]}" for each in ("leading", "next")
+                            for what in SHOWN.values())]]  # fmt: skip
+    for name, members in [*((n, [m]) for n, m in known.items()), ("all", list(known.values()))]:
+        cells = []
+        for theory in ("leading", "next"):
+            for what in SHOWN:
+                fit = exponent([resolved(one, theory, what) for one in members])
+                cells.append("—" if fit is None else f"{cell(fit[0], 2)} ± {number(fit[1])}")
+        lines.append([name, *cells])
+    return lines
+
+
+def totals(found: list[dict]) -> Table:
+    """What the folder is, and how both methods agree, over all references."""
+    known = [one for one in found if not one["open"]]
+    counts = [one["agreement"]["values"] for one in known]
+    beyond = {
+        limit: np.average(
+            [1 - one["agreement"][f"within_{limit}"] for one in known], weights=counts
+        )
+        for limit in (2, 3)
+    }
+    size = sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) / 1e6
+    return [
+        ["references", "open", "values with a verdict", "beyond 2", "beyond 3", "largest z",
+         "hours of one core", "size of the folder"],
+        [str(len(known)), str(len(found) - len(known)), f"{sum(counts):,}", percent(beyond[2]),
+         percent(beyond[3]), cell(max(one["agreement"]["largest"] for one in known), 1),
+         cell(sum(one["minutes"] for one in known) / 60, 1), f"{size:.1f} MB"],
+    ]  # fmt: skip
+
+
+def failures(found: list[dict]) -> Table:
+    """Where next order is furthest off: the largest relative errors of any functional."""
+    rows = []
+    for one in found:
+        if one["open"] or one["network"]["temperature_spread"]:
+            continue
+        scores = one.get("theories", {}).get("next", {})
+        errors = {name: scores[name] for name in SHOWN if name in scores}
+        if errors:
+            worst = max(errors, key=lambda name: errors[name]["error"])
+            rows.append((errors[worst]["error"], worst, one))
+    lines = [["problem", "N", "P", "furthest off", "next order", "leading order", "sd of U₁"]]
+    for error, worst, one in sorted(rows, key=lambda row: -row[0])[:MOST_FAILURES]:
+        first = one["values"]["order_parameter"]
+        spread = first["sd"][0] / abs(first["mean"][0])
+        lines.append([
+            f"`{one['name']}`", width_of(one), str(one["sizes"]["P"]), SHOWN[worst],
+            percent(error), percent(of_theory(one, "leading", worst)), percent(spread),
+        ])  # fmt: skip
+    return lines
+
+
 def draw(found: list[dict]) -> Figure:
-    """Relative errors of theories against N and P/N, and z of both methods over all values."""
-    figure = style.new_figure(style.WIDTH, 4.0, "Reference posteriors")
-    panels = figure.subplots(1, 3)
+    """Errors of both orders against N at P = N, against P/N, and z of both methods."""
+    figure = style.new_figure(style.WIDTH, 5.6, "Reference posteriors")
+    panels = figure.subplots(2, 2)
+    known = families(found)
+    for ax, theory in zip(panels[0], ("leading", "next"), strict=True):
+        for (name, members), colour, marker in zip(
+            known.items(), style.CHAINS, "osD^v*", strict=False
+        ):
+            width, error = resolved(members, theory, "predictor_variance")
+            ax.plot(width, error, color=colour, marker=marker, markersize=4, label=name)
+        ax.set(xscale="log", yscale="log", title=f"{THEORIES[theory]}, $P = N$")
+        ax.set(xlabel="width $N$")
+    loads = panels[1, 0]
     for theory, (colour, marker) in LOOKS.items():
         rows = []
         for one in found:
             error, N = of_theory(one, theory, "predictor_variance"), one["sizes"]["N"]
             sampled = one["network"]["temperature_spread"]  # theories are solved at its centre
-            if error and N and max(N) <= 1000 and not sampled:
-                narrow = float(np.exp(np.mean(np.log(N))))
-                rows.append((narrow, one["sizes"]["P"] / narrow, error))
+            if error and N and max(N) <= 1000 and not sampled and not one["open"]:
+                rows.append((one["sizes"]["P"] / np.exp(np.mean(np.log(N))), error))
         if rows:
-            width, load, error = np.transpose(rows)
-            marks = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 5}
-            panels[0].plot(width, error, label=THEORIES[theory], **marks)
-            panels[1].plot(load, error, **marks)
-    for ax, label in zip(panels, ("width $N$ (geometric mean)", "$P/N$"), strict=False):
-        ax.set(xscale="log", yscale="log", xlabel=label)
+            load, error = np.transpose(rows)
+            marks = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 4}
+            loads.plot(load, error, label=THEORIES[theory], **marks)
+    loads.set(xscale="log", yscale="log", xlabel="$P/N$, all problems")
+    for ax in panels.flat[:3]:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.grid(axis="y", color=style.GRID, linewidth=0.8)
-    panels[0].set_ylabel("relative error of the predictor's variance")
+    for ax in panels[:, 0]:
+        ax.set_ylabel("relative error of $v$")
+    panels[0, 1].sharey(panels[0, 0])
     counts = np.sum([one["agreement"]["histogram"] for one in found if not one["open"]], axis=0)
     centres = (BINS[1:] + BINS[:-1]) / 2
-    panels[2].bar(centres, counts, 0.45, color=style.SKY_BLUE)
+    panels[1, 1].bar(centres, counts, 0.45, color=style.SKY_BLUE)
     normal = np.exp(-(centres**2) / 2) / np.sqrt(2 * np.pi) * 0.5 * counts.sum()
-    panels[2].plot(centres, normal, color=style.BLACK, linewidth=1.0)
-    panels[2].set(xlabel="$z$ of two methods", ylabel="values")
-    style.legend_below(figure, panels[0].get_legend_handles_labels())
+    panels[1, 1].plot(centres, normal, color=style.BLACK, linewidth=1.0)
+    panels[1, 1].set(xlabel="$z$ of two methods", ylabel="values")
+    panels[0, 0].legend(fontsize="x-small", frameon=False)
+    loads.legend(fontsize="x-small", frameon=False)
+    return figure
+
+
+def draw_chains(found: list[dict]) -> Figure | None:
+    """Chains of NUTS in all weights where it mixes worst: the slowest functional of each."""
+    stored = [one for one in found if "slowest" in one.get("samplers", {}).get("numpyro_nuts", {})]
+    stored.sort(key=lambda one: -one["samplers"]["numpyro_nuts"]["worst_r_hat"])
+    if not stored:
+        return None
+    figure = style.new_figure(style.WIDTH, 4.2, "Chains of NUTS in all weights")
+    panels = figure.subplots(min(len(stored), MOST_CHAINS), 1, squeeze=False)[:, 0]
+    for ax, one in zip(panels, stored, strict=False):
+        seen = one["samplers"]["numpyro_nuts"]["slowest"]
+        group, element = seen["name"], seen["element"]
+        known = one["values"][group]
+        for chain, colour in zip(seen["chains"], style.CHAINS, strict=False):
+            ax.plot(seen["draws"], chain, color=colour, linewidth=0.8)
+        if "quantiles" in known:
+            low, high = known["quantiles"][element][0], known["quantiles"][element][-1]
+            ax.axhspan(low, high, color=style.UNDEFINED_CELL, zorder=0)
+        ax.set_title(f"{one['name']}: {group.replace('_', ' ')} [{element}]", fontsize="small")
+    panels[-1].set_xlabel("draw")
     return figure
 
 
 def tables(found: list[dict]) -> dict[str, Table]:
     """The tables of the page by name."""
-    return {"problems": problems(found), "theories": theories(found), "samplers": samplers(found)}
+    return {
+        "totals": totals(found), "problems": problems(found), "theories": theories(found),
+        "exponents": exponents(found), "failures": failures(found), "samplers": samplers(found),
+    }  # fmt: skip
 
 
 def with_tables(text: str, made: dict[str, Table]) -> str:
@@ -180,6 +317,9 @@ def main() -> None:
     PAGE.write_text(text, encoding="utf-8")
     with style.figure_style():
         print("figure:", *style.save_figure(draw(found), FOLDER, "figure"))
+        chains = draw_chains(found)
+        if chains is not None:
+            print("figure:", *style.save_figure(chains, FOLDER, "chains"))
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from scipy.optimize import minimize
 
 import sampler
 from runs.references.values import write
+from sampler.mcmc.convergence import bulk_ess, rank_diagnostics
 
 FOLDER = Path(__file__).parent
-CHAINS, WARMUP, DRAWS = 4, 500, 500
+CHAINS, WARMUP, DRAWS, KEPT = 4, 500, 500, 100
 # Problems of more weights take hours here.
 MOST_WEIGHTS = 3000
 
@@ -134,16 +135,28 @@ def judge(name, one):
     found = {"version": version(library), "seconds": round(seconds, 1), "gradients": gradients}
     if not np.isfinite(points).all():
         return found | {"failed": "draws that are no numbers"}
-    from sampler.mcmc.convergence import rank_diagnostics
-
     values = one.functionals({"point": points})
     worst = max(np.nanmax(rank_diagnostics(v)[0]) for v in values.values() if np.ptp(v) > 0)
     score = one.score({"point": points}, gradients)
-    return found | {
+    found |= {
         "worst_r_hat": float(worst), "effective_draws": score.effective_draws,
         "gradients_per_draw": gradients / score.effective_draws,
         "root_mean_square": score.root_mean_square, "within_2": score.within,
         "largest": score.largest,
+    }  # fmt: skip
+    return found | ({"slowest": slowest(values)} if name == "numpyro_nuts" else {})
+
+
+def slowest(values):
+    """The functional with the fewest effective draws, as chains of at most a hundred of them."""
+    sizes = {n: bulk_ess(v) for n, v in values.items() if np.ptp(v) > 0}
+    name = min(sizes, key=lambda n: np.nanmin(sizes[n]))
+    element = int(np.nanargmin(sizes[name]))
+    step = max(1, DRAWS // KEPT)
+    chains = [[float(f"{x:.4g}") for x in chain[::step, element]] for chain in values[name]]
+    return {
+        "name": name, "element": element,
+        "draws": list(range(0, values[name].shape[1], step)), "chains": chains,
     }  # fmt: skip
 
 

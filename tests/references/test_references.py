@@ -10,6 +10,7 @@ import xarray as xr
 from numpyro.infer.util import log_density
 
 import sampler
+from runs.references.make import bridged_evidence
 from runs.references.truths import scalars
 from sampler.api.references import FOLDER, arrays_of, plain_density
 from sampler.errors import InputError
@@ -187,6 +188,8 @@ def test_a_reference_is_found_again():
     assert score.agrees, str(score)
     known, found = one.log_evidence, draws["posterior"].attrs
     assert abs(found["log_evidence"] - known["value"]) <= 4.5 * found["log_evidence_error"]
+    bridged = bridged_evidence(one.recipe, draws, 7)
+    assert abs(bridged["value"] - known["value"]) <= 4.5 * bridged["mcse"]
 
 
 def test_the_page_shows_what_is_stored():
