@@ -18,14 +18,10 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import gathered, swept_points
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
 from sampler.analysis.text import MISSING
-from sampler.errors import ExitCode
 from sampler.presentation import style
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.several_runs import draw_models, models_table, points_table
 from sampler.settings.recipe import load_recipe
-from sampler.storage.result_files import read_draws
-from sampler.storage.status import state_of
-from tests.commands import FEW_DRAWS, TINY, in_process, made_once, settings, without_drawing
 from tests.failures import FAILURES, UNTRUSTED, repetitions_agree, repetitions_few, stored
 from tests.pages import Page
 
@@ -121,7 +117,7 @@ def test_draws_that_pass_are_trusted(spoil):
     assert not any(comparison.rows[name, "sampled"]["state"] for name in comparison.quantities)
 
 
-CARRIED = ("chain_alone", "element_without_r_hat", "repetitions_apart")
+CARRIED = ("chain_alone", "repetitions_apart")
 
 
 @pytest.mark.parametrize("kind", CARRIED)
@@ -192,7 +188,7 @@ def marked_best(sweep: SweepResults) -> list[tuple]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["chain_alone", "repetitions_apart"])
+@pytest.mark.parametrize("kind", CARRIED)
 def test_no_temperature_is_the_best_by_draws_that_fail(kind, sound, tmp_path):
     found, expected = (
         sweep_of(tmp_path / name, sound, one, sampled, TEMPERATURES)
@@ -289,65 +285,3 @@ def test_an_evidence_that_is_not_trusted_stands_beside_no_model(sound):
     assert known[by_run["first"]]
     assert not known[by_run["bad"]]
     assert found.loc[by_run["bad"], "rank"] >= 0
-
-
-# --- commands
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A sweep over two seeds of draws that are too few, with evidence; its exit code."""
-
-    def make(folder: Path) -> int:
-        recipe = folder / "tiny.toml"
-        recipe.write_text(f"{TINY}chains = 2\n")
-        few = [*FEW_DRAWS, "sampler.draws=12", "sampler.evidence=true", "sampler.weight_draws=0"]
-        few += ["sampler.space=order_parameters"]
-        with without_drawing():
-            out = "--out", folder / "sweep"
-            over = "--over", "sampler.seed=0,1", "--no-figures"
-            return in_process("sweep", recipe, *out, *over, *settings(*few))
-
-    folder, code = made_once(tmp_path_factory, "failing_sweep", make)
-    return folder / "sweep", code
-
-
-@pytest.mark.slow
-def test_every_command_ends_with_the_exit_code_of_what_failed(finished, capsys, undrawn):
-    directory, code = finished
-    failed = ExitCode.DIAGNOSTICS_FAILED
-    assert code == failed
-    state = state_of(directory)
-    runs = [point.directory for point in state.points.values()]
-    assert state.exit_code == failed
-    assert [point.exit_code for point in state.points.values()] == [failed, failed]
-    for where in (runs[0], directory):
-        assert in_process("resume", where) == failed
-    for command in ("compare", "diagnose"):
-        assert in_process(command, runs[0]) == failed
-    capsys.readouterr()
-    for command, where in (("status", runs[0]), ("status", directory), ("list", directory.parent)):
-        assert in_process(command, where) == ExitCode.OK
-        printed = " ".join(capsys.readouterr().out.split())
-        codes = re.findall(r"exit code (\d+)", printed)
-        assert set(codes) == {str(int(failed))}, command
-    for where in (runs[0], directory):
-        page = Page((where / "report.html").read_text(encoding="utf-8"))
-        classes = [of.get("class", "") for _, of in page.elements]
-        assert "verdict bad" in classes
-        assert "verdict good" not in classes
-        assert str(int(failed)) in re.findall(r"exit code (\d+)", page.text)
-
-
-@pytest.mark.slow
-def test_an_evidence_beside_draws_that_fail_is_not_trusted(finished):
-    """By importance it needs none of the draws, and is right beside a few of them."""
-    directory, _ = finished
-    for point in state_of(directory).points.values():
-        attributes = read_draws(point.directory)["sample_stats"].attrs
-        assert attributes["log_evidence_error"] > 0.0
-        assert attributes["log_evidence_method"] == "importance"
-        assert attributes["log_evidence_trusted"] == 1
-    table = SweepResults(directory).dataset
-    cell = {"quantity": "log_evidence", "predictor": "sampled"}
-    assert set(table["state"].sel(cell).values) == {NOT_TRUSTED}

@@ -1,7 +1,5 @@
-"""Workers of a sweep: this process, others, a Dask cluster that is not there."""
+"""Workers of a sweep: this process, others, a Dask cluster."""
 
-import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.dask_workers import dask_client
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import make_plan
 from sampler.jobs.sweep import start_sweep
@@ -19,7 +16,6 @@ from sampler.jobs.workers import (
     Outcomes,
     PointOutcome,
     by_workers,
-    refuse_what_workers_lack,
     walk,
 )
 from sampler.mcmc.algorithm import ALGORITHMS
@@ -30,6 +26,7 @@ from tests.commands import TINY_SAMPLED, assert_same_bits, environment, in_proce
 from tests.processes.slurm_cluster import free_port
 
 OVER = ("--over", "network.widths=4,5")
+FINE = PointOutcome(ExitCode.OK)
 
 
 @pytest.fixture
@@ -37,6 +34,101 @@ def recipe(tmp_path) -> Path:
     path = tmp_path / "tiny.toml"
     path.write_text(TINY_SAMPLED)
     return path
+
+
+class Killed(BaseException):
+    """The worker ends here."""
+
+
+def test_a_point_that_kills_its_workers_is_given_up_and_the_others_are_done(tmp_path):
+    outcomes, done = Outcomes(tmp_path), []
+
+    def do(point: int) -> PointOutcome:
+        done.append(point)
+        if point == 1:
+            raise Killed
+        return FINE
+
+    for _ in range(MOST_ATTEMPTS):
+        with pytest.raises(Killed):
+            list(walk(outcomes, range(3), do, Interruption()))
+    ended = dict(walk(outcomes, range(3), do, Interruption()))
+    assert done == [0, *[1] * MOST_ATTEMPTS, 2]
+    assert {point: one.code for point, one in ended.items()} == {
+        1: ExitCode.INTERNAL_ERROR, 2: ExitCode.OK
+    }  # fmt: skip
+
+
+def test_workers_leave_what_another_holds_or_has_ended(tmp_path):
+    """The second walks while the first is at its second point."""
+    begun = Outcomes.begun(tmp_path, Assignment("run", (0, 1, 2)))
+    other, done = Outcomes(begun.folder), []
+
+    def do(point: int) -> PointOutcome:
+        done.append(point)
+        if point == 1 and 2 not in done:
+            list(walk(other, range(3), do, Interruption()))
+        return FINE
+
+    ended = [point for point, _ in walk(begun, range(3), do, Interruption())]
+    assert (done, ended) == ([0, 1, 2], [0, 1])
+    assert begun.ended() == {0, 1, 2}
+
+
+def test_a_point_that_a_signal_stopped_has_no_outcome_and_no_attempt(tmp_path):
+    outcomes = Outcomes(tmp_path)
+    for _ in range(MOST_ATTEMPTS + 1):
+        outcomes.attempt(0, lambda: PointOutcome(ExitCode.REQUEUE))
+    assert outcomes.of(0) is None
+    outcomes.attempt(0, lambda: FINE)
+    assert outcomes.of(0) == FINE
+    with outcomes.turn(0) as taken:  # it came while another one waited for the lock
+        assert not taken
+
+
+ORPHAN = """
+import threading, time
+from sampler.jobs.workers import end_with_parent
+threading.Thread(target=end_with_parent, daemon=True).start()
+print("waits", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_the_pipe_of_its_command():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], cwd=ROOT, **pipes) as worker:
+        assert worker.stdout.readline() == "waits\n"
+        assert worker.poll() is None
+        worker.stdin.close()
+        assert worker.wait(20) == ExitCode.REQUEUE
+
+
+@pytest.mark.slow
+def test_points_whose_workers_cannot_begin_fail_with_their_reason(tmp_path):
+    """As where a recipe is spoilt after it was checked: no worker is begun again and again."""
+    (tmp_path / RECIPE_FILE).write_text("spoilt")
+    received = list(by_workers(tmp_path, 2, Interruption(), Assignment("run", (0, 1))))
+    assert [(point, one.code) for point, one in received] == [
+        (0, ExitCode.BAD_INPUT), (1, ExitCode.BAD_INPUT)
+    ]  # fmt: skip
+    assert all(RECIPE_FILE in one.problem for _, one in received)
+
+
+def test_what_a_script_has_registered_is_refused_by_name(recipe, tmp_path, monkeypatch):
+    """Workers are other processes, which do not know it."""
+    monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
+    ALGORITHMS.register("mine", "sampler.mcmc.hamiltonian:StaticHmc")
+    asked = load_recipe(recipe, ["sampler.algorithm=mine"], [OVER[1]])
+    with pytest.raises(InputError) as refused:
+        start_sweep(make_plan("run", asked, tmp_path / "out"), Interruption(), workers=2)
+    assert refused.value.field == "--workers"
+    assert "'mine'" in refused.value.remedy
+    assert not (tmp_path / "out").exists()
+
+
+# --- a Dask cluster, which warns of ports and loops that it closes late
 
 
 @pytest.mark.slow
@@ -69,133 +161,9 @@ def test_two_threads_of_a_dask_worker_do_what_one_does(tmp_path):
         assert_same_bits(dask / label, tmp_path / "here" / label)
 
 
-def test_missing_dask_is_named_with_its_remedy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError) as refused, dask_client("tcp://127.0.0.1:1"):
-        pass
-    assert refused.value.field == "--scheduler"
-
-
-# Walks three points as a worker does, and is killed at the second one.
-WALKER = """
-import os, signal
-from pathlib import Path
-from sampler.errors import ExitCode
-from sampler.jobs.interruption import Interruption
-from sampler.jobs.workers import Outcomes, PointOutcome, walk
-
-def do(point):
-    if point == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return PointOutcome(ExitCode.OK)
-
-for point, outcome in walk(Outcomes(Path()), range(3), do, Interruption()):
-    print(point, int(outcome.code), flush=True)
-"""
-
-
-def python(program: str, folder: Path, **options) -> subprocess.Popen:
-    variables = environment(None) | {"PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", program]
-    return subprocess.Popen(
-        words, cwd=folder, env=variables, stdout=subprocess.PIPE, text=True, **options
-    )
-
-
-@pytest.mark.slow
-def test_a_point_that_kills_its_workers_is_given_up_and_the_others_are_done(tmp_path):
-    printed = []
-    for _ in range(MOST_ATTEMPTS + 1):
-        worker = python(WALKER, tmp_path)
-        printed.append(worker.communicate()[0].split())
-        codes = [*[-signal.SIGKILL] * MOST_ATTEMPTS, 0]
-        assert worker.returncode == codes[len(printed) - 1]
-    assert printed == [["0", "0"], [], [], ["1", "1", "2", "0"]]
-    stored = json.loads((tmp_path / "1.json").read_text())
-    assert (stored["code"], stored["attempts"]) == (ExitCode.INTERNAL_ERROR, MOST_ATTEMPTS)
-    assert stored["problem"]
-
-
-def test_workers_leave_what_another_holds_or_has_ended(tmp_path):
-    """The second walks while the first is at its second point."""
-    begun = Outcomes.begun(tmp_path, Assignment("run", (0, 1, 2)))
-    other = Outcomes(begun.folder)
-    done = []
-
-    def do(point: int) -> PointOutcome:
-        done.append(point)
-        if point == 1 and 2 not in done:
-            list(walk(other, range(3), do, Interruption()))
-        return PointOutcome(ExitCode.OK)
-
-    ended = [point for point, _ in walk(begun, range(3), do, Interruption())]
-    assert (done, ended) == ([0, 1, 2], [0, 1])
-    assert not list(walk(Outcomes(tmp_path / "new"), range(3), do, Interruption(lambda: True)))
-    assert begun.ended() == {0, 1, 2}
-
-
-def test_a_point_that_a_signal_stopped_has_no_outcome_and_no_attempt(tmp_path):
-    begun = Outcomes.begun(tmp_path, Assignment("run", (0,)))
-    for _ in range(MOST_ATTEMPTS + 1):
-        begun.attempt(0, lambda: PointOutcome(ExitCode.REQUEUE))
-    assert begun.of(0) is None
-    begun.attempt(0, lambda: PointOutcome(ExitCode.OK))
-    assert begun.of(0) == PointOutcome(ExitCode.OK)
-    with begun.turn(0) as taken:  # it came while another one waited for the lock
-        assert not taken
-
-
-ORPHAN = """
-import threading, time
-from sampler.jobs.workers import end_with_parent
-threading.Thread(target=end_with_parent, daemon=True).start()
-print("waits", flush=True)
-time.sleep(100)
-"""
-
-
-@pytest.mark.slow
-def test_a_worker_ends_with_the_pipe_of_its_command(tmp_path):
-    with python(ORPHAN, tmp_path, stdin=subprocess.PIPE) as worker:
-        assert worker.stdout.readline() == "waits\n"
-        assert worker.poll() is None
-        worker.stdin.close()
-        assert worker.wait(20) == ExitCode.REQUEUE
-
-
-@pytest.mark.slow
-def test_points_whose_workers_cannot_begin_fail_with_their_reason(tmp_path):
-    """As where a recipe is spoilt after it was checked: no worker is begun again and again."""
-    (tmp_path / RECIPE_FILE).write_text("spoilt")
-    received = list(by_workers(tmp_path, 2, Interruption(), Assignment("run", (0, 1))))
-    assert [(point, outcome.code) for point, outcome in received] == [
-        (0, ExitCode.BAD_INPUT), (1, ExitCode.BAD_INPUT)
-    ]  # fmt: skip
-    assert all(RECIPE_FILE in outcome.problem for _, outcome in received)
-
-
-@pytest.mark.parametrize("where", [{"workers": 2}, {"scheduler": "tcp://127.0.0.1:1"}], ids=str)
-def test_what_a_script_has_registered_is_refused_by_name(where, recipe, tmp_path, monkeypatch):
-    """What no recipe here asks for is not."""
-    monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
-    ALGORITHMS.register("mine", "sampler.mcmc.hamiltonian:StaticHmc")
-    swept = load_recipe(recipe, [], [OVER[1]])
-    plan = make_plan("run", swept, tmp_path / "out", figures=False)
-    refuse_what_workers_lack(plan, "--workers", 2)
-    mine = make_plan("run", load_recipe(recipe, ["sampler.algorithm=mine"], [OVER[1]]),
-                     tmp_path / "out", figures=False)  # fmt: skip
-    with pytest.raises(InputError) as refused:
-        start_sweep(mine, Interruption(), **where)
-    (option,) = where
-    assert refused.value.field == f"--{option}"
-    assert "'mine'" in refused.value.remedy
-    assert not (tmp_path / "out").exists()
-
-
-# Dask warns of ports and loops that it closes late.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_scheduler_that_does_not_answer_is_named(recipe, tmp_path, monkeypatch, capsys):
+def test_a_scheduler_that_does_not_answer_is_named(recipe, tmp_path, monkeypatch, capsys):
     pytest.importorskip("distributed")
     monkeypatch.setattr("sampler.jobs.dask_workers.CONNECT_SECONDS", 1)
     arguments = (*OVER, "--scheduler", "tcp://127.0.0.1:1", "--out", tmp_path / "out")
