@@ -30,12 +30,12 @@ def log_evidence_at_leading_order(problem: LearningProblem, action: float) -> fl
 def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> float:
     """Log evidence ln p(y) with an error of order 1/N (1/N² for fixed data), exact without data.
 
-    −½ (A* − A_0) − ½ (ln det ∇²A − 2 ln J − h_0) − (P O/2) ln 2π, with A* the action at its minimum
-    (not divided by a width), ∇²A its Hessian in the coordinates of `theory.action_functional` and,
-    summed over layers l = 1 … L + 1 with N_{L+1} = N_a,
+    −½ (A* − A_0) − ½ (ln det ∇²A − 2 ln volume − c_0) − (P O/2) ln 2π, with A* the action at its
+    minimum (not divided by a width), ∇²A its Hessian in the coordinates of
+    `theory.action_functional` and, summed over layers l = 1 … L + 1 with N_{L+1} = N_a,
         A_0  = Σ N_l p_l (1 − ln σ_l²)                            minimum of A without data
-        ln J = Σ [ p_l ln 2 − Σ_i i ln((B̂_l)_ii/σ_l) ],  i from 0      invariant measure
-        h_0  = Σ [ ½ p_l (p_l + 1) ln N_l + ½ p_l (p_l − 1) ln 2 ]
+        ln volume = Σ [ p_l ln 2 − Σ_i i ln((B̂_l)_ii/σ_l) ],  i from 0, of the invariant measure
+        c_0  = Σ [ ½ p_l (p_l + 1) ln N_l + ½ p_l (p_l − 1) ln 2 ]
 
     Raises ValueError when the saddle point is not converged, or a layer is narrower than its order
     parameter (N_l < p_l): the density expanded here does not exist there.
