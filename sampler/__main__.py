@@ -10,7 +10,7 @@ from sampler.errors import ExitCode
 def open_streams() -> None:
     """Give standard streams that are closed, as of a daemon, a place where nothing goes.
 
-    Else the next files would have their numbers, and what libraries print would go there.
+    Otherwise the next files would have their numbers, and output of libraries would go there.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)

@@ -261,7 +261,7 @@ def build_problem(
 
 
 def is_folded(recipe: Recipe, task: Task) -> bool:
-    """Whether rows of a triangle stand for the training examples: more than p_1 D = Π D."""
+    """Whether rows of a triangle replace the training examples: more than p_1 D = Π D."""
     features = math.prod(task.heads) * task.channels
     return recipe.has_theory and features < task.train.examples
 
@@ -269,7 +269,7 @@ def is_folded(recipe: Recipe, task: Task) -> bool:
 def fold_training(recipe: Recipe, task: Task, start: Triangle | None = None) -> Iterator[Triangle]:
     """The triangle of more and more training examples, the last one of all of them.
 
-    It goes on from a triangle of the first ones.
+    It continues from a triangle of the first ones.
     """
     if start is None:
         start = Triangle.empty(math.prod(task.heads), task.channels, task.outputs)
@@ -284,7 +284,7 @@ def attend_split(
 ) -> Float[Array, "example path channel"]:
     """Attended inputs of a split, block by block to bound memory.
 
-    `pairs` says which layers of attention serve two layers of weights.
+    `pairs` names the layers of attention that serve two layers of weights.
     """
     if isinstance(split, Examples) and split.path_heads is not None:
         return jnp.asarray(split.inputs)

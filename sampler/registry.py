@@ -20,9 +20,9 @@ REGISTERED: "list[tuple[Registry, str, set[str]]]" = []
 class Registry(Mapping[str, Entry], Generic[Entry]):
     """Named entries of one kind, in the order in which they were registered.
 
-    An entry given as text, "module:name", is imported when it is first asked for: a table can
-    stand before what it lists, and its names are known without importing anything.
-    `registry[name]` raises KeyError with the names that there are.
+    An entry given as text, "module:name", is imported at its first use: a table may list objects of
+    later modules, and its names need no import. `registry[name]` raises KeyError with the names
+    that there are.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, Entry | str] | None = None) -> None:

@@ -132,7 +132,7 @@ def prepare_process() -> None:
 def silence_compiler() -> None:
     """Keep XLA's messages from the terminal: plans for several devices, and untrue errors.
 
-    What it really fails at is raised as well. It reads this when JAX is imported.
+    Other failures are raised as well. It reads this when JAX is imported.
     """
     # Not "1", which JAX itself sets when it is imported, for all processes started after.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
@@ -187,7 +187,7 @@ def free_memory_maps() -> None:
 
 
 def prepare_devices(devices: int = DEVICES) -> None:
-    """Divide the processor, then raise InputError where devices that are asked for are not there.
+    """Divide the processor, then raise InputError for devices that do not exist.
 
     In this order: to look at devices begins JAX, and the value stays for the process.
     """

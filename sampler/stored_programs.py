@@ -7,7 +7,7 @@ program is what is executed, then and in every later run: all of them have the s
 
 A program serves again only where all that it follows from is the same: the source of this package,
 versions of libraries, static arguments, shapes and types of arrays, settings of JAX, and devices.
-What has a class of another package, whose source may change, is compiled as `jax.jit` does.
+Arguments with classes of other packages, whose source may change, are compiled by `jax.jit`.
 """
 
 import hashlib

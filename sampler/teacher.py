@@ -43,7 +43,7 @@ def make_labelled_task(recipe: Recipe) -> Task:
 def with_teacher(task: Task, recipe: Recipe) -> Task:
     """The task with labels of a teacher, where the recipe asks for such.
 
-    What a trained network says of the labels of the task is left out.
+    Outputs of a trained network for the labels of the task are left out.
     """
     if recipe.task.labels != "teacher":
         return task

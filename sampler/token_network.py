@@ -188,7 +188,7 @@ def predict_example(
 
 
 def as_seen(hidden: Float[Array, "token unit"], network: TokenNetwork):
-    """Return what attention, MLP and readout read of hidden vectors."""
+    """Return the hidden vectors as attention, MLP and readout read them."""
     return layer_normalised(hidden) if network.norm == "before" else hidden
 
 
@@ -251,7 +251,7 @@ def layer_normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token 
 
 
 def token_arrays(split: Any, readout: str, heads: SampledAttention | None = None) -> TokenArrays:
-    """What `predict_split` takes of examples; with learned heads the matrices of all others.
+    """Examples as `predict_split` takes them; with learned heads the matrices of all others.
 
     Where the last token is read, padding is put before the first.
     """

@@ -147,7 +147,7 @@ class LearnedProblem(ProblemOfTokens):
 
 
 def named_fields(task: Task) -> dict[str, Any]:
-    """What every problem has of its task beside the examples."""
+    """Properties of a task that every problem has, besides the examples."""
     return {
         "labels_test": task.test.labels,
         "labels_validation": None if task.validation is None else task.validation.labels,

@@ -54,7 +54,7 @@ class TemperatureTooSmall(ValueError):
 def lowest_temperature(trace: float) -> float:
     """ε tr K, ε the relative rounding of float64: a 𝒯 below it is lost in that of K.
 
-    What Cholesky's algorithm leaves of a zero eigenvalue is of this size.
+    Cholesky's algorithm rounds a zero eigenvalue to this size.
     """
     return float(np.finfo(np.float64).eps) * trace
 

@@ -21,8 +21,8 @@ posterior less the saddle point,
 
 On ten problems with one or two paths, widths from 5 to 100 and a quadrature over U_1, ratios of
 evidences at saddle points without each example are off by 0.0001 to 0.03 (root of the mean square),
-the density above by 0.004 to 0.13. On the recipe `quickstart` their sums are −85.55 and −85.07, and
-the samples say −85.61 ± 0.03. It is the score of the theory, not of the posterior.
+the density above by 0.004 to 0.13. On the recipe `quickstart` their sums are −85.55 and −85.07,
+that of the samples −85.61 ± 0.03. It is the score of the theory, not of the posterior.
 """
 
 import math

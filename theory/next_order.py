@@ -82,7 +82,7 @@ class NextOrder:
         return self.status in (NextOrderStatus.FINE, NextOrderStatus.LARGE)
 
     def explain(self) -> str:
-        """One line: the size of the correction and what follows from it."""
+        """One line: the size of the correction and the consequence."""
         if not self.defined:
             return f"next order not defined: {self.status.value}"
         text = (
@@ -168,8 +168,8 @@ def solve_next_order(
     """Posterior means to next order in 1/N, starting at the saddle point; see the module.
 
     Costs a few Newton steps and three Hessians; the evidence costs more (all third derivatives) and
-    is left out where it does not fit. Never raises for an expansion that fails:
-    `status` says what happened.
+    is left out where it does not fit. Never raises for an expansion that fails: `status` is then
+    the reason.
     """
     if not saddle.converged:
         return NextOrder(NextOrderStatus.NO_SADDLE_POINT)

@@ -121,7 +121,7 @@ class ChainCoordinates(ABC):
     def prior_derivatives(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> Float[np.ndarray, "order coordinate"]:
-        """What each coordinate adds whatever the data are, and derivatives of that."""
+        """The contribution of each coordinate without data, and its derivatives."""
 
     @cached_property
     def layers(self) -> tuple[slice, ...]:

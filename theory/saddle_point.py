@@ -200,7 +200,7 @@ class SaddlePoint:
         return self.status is SaddlePointStatus.CONVERGED
 
     def explain(self) -> str:
-        """One line: what happened, value, limit and, if it failed, the remedy."""
+        """One line: status, value, limit and, if it failed, the remedy."""
         text = (
             f"saddle point {self.status.value}: |gradient| = {self.gradient_norm:.1e} "
             f"(limit {self.tolerance:.0e}) after {self.steps} Newton steps, "
@@ -237,8 +237,8 @@ def solve_saddle_point(
     The first start is `initial` or the GP limit, `starts − 1` more are random around it; the lowest
     converged minimum counts. Up to 500 coordinates Newton equations use the exact Hessian, and
     `tolerance`, the limit on |∂(A / max width)|, is 1e-10 by default; above, conjugate gradients on
-    exact Hessian products, and 1e-8. Never raises for a search that fails: `status` says what
-    happened. `on_start` is called with the number of starts that came to their end.
+    exact Hessian products, and 1e-8. Never raises for a search that fails: `status` is then the
+    reason. `on_start` is called with the number of starts that came to their end.
     """
     if problem.attended.dtype != jnp.float64:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Limits of memory: sizes of arrays of the theory, and of what is computed at a time.
+"""Limits of memory: sizes of arrays of the theory, and of blocks computed at a time.
 
 Nothing here needs JAX, so that costs are known before anything is computed.
 """

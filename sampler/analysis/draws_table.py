@@ -57,12 +57,12 @@ def draws_tree(
     """Groups of ArviZ's schema: posterior, sample_stats, log_likelihood, predictions, prior, ….
 
     Quantities of training examples are one variable `y` in log_likelihood, posterior_predictive,
-    prior_predictive and observed_data. The weights of some draws of each chain are in the
-    group `posterior_weights`, with the draws in its `draw` coordinate, predictors of a validation
-    split in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
+    prior_predictive and observed_data. The weights of some draws of each chain are in the group
+    `posterior_weights`, with the draws in its `draw` coordinate, predictors of a validation split
+    in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
     cross-validation in `leave_one_out`, attention that was sampled in `attention`, and its logit
-    weights in `posterior_logits_l` where they are too large for `posterior`. Of what is too large
-    to keep a group has every k-th draw, with k as its attribute `thinned`.
+    weights in `posterior_logits_l` where they are too large for `posterior`. Groups that would be
+    too large have every k-th draw, with k as their attribute `thinned`.
 
     prior     draws without data [draw, …] by name
     left_out  the group `leave_one_out`, with the training labels `y`

@@ -1,4 +1,4 @@
-"""What reference values are of: functionals of a draw, never single weights.
+"""Functionals of a draw that have reference values; single weights have none.
 
 Hidden units can be exchanged and rotated, so that a weight has no meaningful mean. Given
 the order parameters, or hidden weights, everything here follows from the kernel K of all examples:

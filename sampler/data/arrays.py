@@ -70,7 +70,7 @@ class HeldArrays:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "HeldArrays":
-        """Copies of arrays, whose file has a name that tells them apart from others."""
+        """Copies of arrays, whose file is named by their checksum."""
         arrays = {key: as_array(key, value) for key, value in sorted(given.items())}
         text = repr([(key, array.dtype.str, array.shape) for key, array in arrays.items()])
         file = f"data-{checksum_of(text, *arrays.values())[:16]}.npz"
@@ -226,7 +226,7 @@ def as_argument(name: str) -> str:
 
 
 def as_array(key: str, value: Any) -> np.ndarray:
-    """A copy of what was given as an array; InputError for what is none, or is masked."""
+    """A copy as an array; InputError for other objects and masked arrays."""
     argument = as_argument(key)
     refuse_masked(argument, value)
     try:
@@ -412,7 +412,7 @@ def require(required: Iterable[str], keys: Collection[str]) -> None:
 def check_type(key: str, array: Any) -> None:
     """Raise InputError unless this is an array, with an axis, of the type of its name.
 
-    A file may have what is none: a group of HDF5, or a dataset without a value.
+    HDF5 files may also have groups, and datasets without a value.
     """
     kinds, wanted = "biuf", "real numbers"
     if key.startswith(TEXT):

@@ -1,4 +1,4 @@
-"""Associative recall: the label is the value that was seen together with the key that is asked for.
+"""Associative recall: the label is the value that was shown with the query's key.
 
 Tokens are pairs of a key, one-hot among K, and a value ±1 in a channel of its own; all keys of a
 sequence differ. The last token asks for one of them, with the value 0. The label is that value.

@@ -1,4 +1,4 @@
-"""Images of characters for one-shot classification, and which of them are for what."""
+"""Images of characters for one-shot classification, and the characters of each split."""
 
 import hashlib
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def source_of(images: str, names: tuple[str, ...]) -> str:
 
 
 class OneShotImages(TrainingTask):
-    """One-shot image classification: images, and which characters are for what."""
+    """One-shot image classification: images, and the characters of each split."""
 
     of_training: ClassVar = "images"
     tokens: ClassVar = (TOKENS, f"{IMAGES} images of {GRID} × {GRID}")

@@ -1,4 +1,4 @@
-"""What the arrays of a split must be, and what is doubtful about them.
+"""Requirements on the arrays of a split, and warnings about suspicious ones.
 
 Attention is [key, query]: the weights of a query sum to 1 over keys. The class of one output is its
 sign. Other programs have [query, key], and classes 0 and 1.
@@ -91,7 +91,7 @@ def largest(array: np.ndarray) -> float:
 
 
 def largest_attended(split: Examples) -> float:
-    """A bound of what is read at the end of every path: inputs times column sums of |Ω|.
+    """A bound of attended inputs: inputs times column sums of |Ω|.
 
     Infinite where it overflows; that of the inputs themselves, where attention makes them smaller.
     """
@@ -104,7 +104,7 @@ def largest_attended(split: Examples) -> float:
 
 
 def refuse_overflow(split: AnyExamples, name: str) -> None:
-    """Raise InputError where squares of what heads attend to, or of labels, overflow in a sum."""
+    """Raise InputError where sums of squares of attended inputs, or of labels, overflow."""
     sizes = []
     if isinstance(split, Examples):
         field = "inputs" if split.path_heads is None else "attended"

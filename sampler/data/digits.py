@@ -31,10 +31,10 @@ Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
 class ImageTask(DrawnTask):
     """Images of several classes, one output per class.
 
-    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The images stand in
-    an order of which the seed alone decides. Training examples are taken from its front, test
-    examples from its end, and validation examples from its middle towards the front, so that the
-    size of one split leaves the others as they are; where two would meet, there are too many.
+    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The seed alone
+    decides the order of the images. Training examples are taken from its front, test examples from
+    its end, and validation examples from its middle towards the front, so that the size of one
+    split leaves the others as they are; where two would meet, there are too many.
     """
 
     head_kinds: ClassVar = ("similar", "near", "uniform", "random", "learned")

@@ -1,4 +1,4 @@
-"""Tasks whose heads are drawn: what a file of such a task has to say, and what is made of it.
+"""Tasks whose examples and heads are drawn: the methods of such a task, and its data.
 
 A task draws the examples of a split (`draw`) and says which logits its heads have
 (`logit_weights`, or `heads`); sizes, seeds, splits, attention matrices, learned heads and checks
@@ -77,7 +77,7 @@ class TaskOfHeads(TaskSettings):
         return {}
 
     def heads(self, attention: Attention, tokens: int, channels: int) -> DrawnHeads:
-        """How heads are made: by `logit_weights`, unless a task says something else."""
+        """How heads are made: by `logit_weights`, unless a task overrides this."""
         weights = self.logit_weights(attention, tokens, channels)
         return DrawnHeads.of_logits(attention.inverse_temperature, channels, weights)
 

@@ -86,7 +86,7 @@ class Examples:
 
     @property
     def sums(self) -> list:
-        """Shape of every array, and sums that tell its numbers from others."""
+        """Shape of every array, and sums that identify its numbers."""
         return [[*array.shape, *array_sums(array)] for array in self.arrays]
 
     @property
@@ -198,12 +198,12 @@ class StreamedExamples:
         return self.first.heads
 
     def add_to(self, checksum: Checksum) -> None:
-        """Add to a checksum what all numbers follow from: their origin and the heads."""
+        """Add to a checksum the origin of all numbers, and the heads."""
         checksum.update(repr(self.sums).encode())
 
     @property
     def identity(self) -> str:
-        """Text that tells the examples, with all heads, from others."""
+        """Text that identifies the examples, with all heads."""
         text, *arrays = self.follows_from()
         return checksum_of(text, *arrays) if arrays else text
 

@@ -123,7 +123,7 @@ def refuse_without_derivatives(
 
 
 def with_chosen_heads(task: Task, attention: Attention | None) -> Task:
-    """The task with these heads in the place of those that its data came with.
+    """The task with these heads instead of those of its data.
 
     Kinds are "learned", "uniform", and name or number of a head of the same layer. Raises
     InputError for other kinds, and for data without tokens or too large to be held.
@@ -186,7 +186,7 @@ def uniform_attention(split: Examples) -> Float[np.ndarray, "example key query"]
 
 
 def with_prior_draw(task: Task, attention: Attention, brought: bool, seed: int) -> Task:
-    """The task with a draw of their prior in the place of its learned heads' matrices.
+    """The task with matrices of its learned heads drawn from their prior.
 
     A task that has random heads, and no other form, has made one itself; heads that read the stream
     have none before its weights are known.

@@ -183,7 +183,7 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
 
 
 def brightness(images: np.ndarray) -> Float[np.ndarray, "drawing row column"]:
-    """Images as numbers from 0 to 1; InputError for what are none."""
+    """Images as numbers from 0 to 1; InputError for other arrays."""
     largest = {"b": 1.0, "u": 255.0, "i": 255.0, "f": 1.0}.get(images.dtype.kind)
     if largest is not None and images.ndim == 3 and images.size:
         values = images.astype(np.float64) / largest
@@ -198,7 +198,7 @@ def brightness(images: np.ndarray) -> Float[np.ndarray, "drawing row column"]:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file. Raises InputError where it, or what is read from it, cannot be used."""
+    """Open a zip file. Raises InputError where it or its contents cannot be used."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -230,7 +230,7 @@ def shrink(ink: Sequence[np.ndarray]) -> Float32[np.ndarray, "drawing row column
 
 
 def read_omniglot(folder: Path) -> Drawings:
-    """The union of the archives in a folder; what is in several of them is taken once.
+    """The union of the archives in a folder, without duplicates.
 
     Raises InputError where there are none, for an image that cannot be used, and for two drawings
     of one name.

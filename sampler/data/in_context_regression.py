@@ -1,4 +1,4 @@
-"""In-context linear regression: the label is what a line through the pairs of a sequence says.
+"""In-context linear regression: the label is the value of the line of a sequence at its query.
 
 Every example has a line of its own, w ~ N(0, 1/d). Its tokens are pairs (x_i, y_i) with
 y_i = w·x_i + noise, x_i ~ N(0, 1) in d dimensions, and last a question (x_q, 0). The label is

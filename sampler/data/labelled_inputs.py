@@ -101,5 +101,5 @@ def classes_of(labels: Float[np.ndarray, "example output"]) -> Int[np.ndarray, "
 
 
 def targets_of(labels: Float[np.ndarray, "example output"]) -> Float[np.ndarray, " example *_"]:
-    """What a network that is trained learns to say: labels of one output without its axis."""
+    """Targets of a trained network: labels of one output without its axis."""
     return labels[:, 0] if labels.shape[1] == 1 else labels

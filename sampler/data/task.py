@@ -1,7 +1,7 @@
 """The task: inputs, labels and the attention matrices that they fix; heads that a recipe chooses.
 
-A task may have attended inputs in the place of inputs and attention matrices: all that a network
-inside the theory depends on.
+A task may have attended inputs instead of inputs and attention matrices: networks of the theory
+depend on these alone.
 
 Heads are called by the names that the recipe gives them, their kinds, or by their number in the
 layer, from 0: "0", "1", … A path is called by its heads, from the first layer to the last, as in
@@ -142,7 +142,7 @@ class Task:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Numbers of the layers of value weights, as tables have them: 1 … L unless they say so."""
+        """Numbers of the layers of value weights, as in tables: 1 … L by default."""
         if self.layer_numbers is None or any(self.pairs):
             return tuple(range(1, self.layers + 1))
         return self.layer_numbers
@@ -192,7 +192,7 @@ class Task:
 
     @cached_property
     def concerns(self) -> tuple[str, ...]:
-        """Doubts about what data mean: attention that looks transposed, classes that are not ±1.
+        """Warnings about suspicious data: attention that looks transposed, classes that are not ±1.
 
         Of examples that are not held the first ones are looked at.
         """
@@ -201,7 +201,7 @@ class Task:
 
     @cached_property
     def largest(self) -> dict[str, float]:
-        """Bounds of what is read at the end of every path, by split.
+        """Bounds of attended inputs, by split.
 
         Of examples that are not held the first ones are looked at.
         """

@@ -291,7 +291,7 @@ def channel_scales(
 ) -> tuple[Float[np.ndarray, " channel"], Float[np.ndarray, " channel"]]:
     """Mean and standard deviation of every channel; a value, and 1, of one that is constant.
 
-    Constant is what differs by no more than means over `stride` equal numbers do when rounded.
+    Channels are constant if they differ by no more than rounded means over `stride` equal numbers.
     """
     low, high = values.min(axis=(0, 1)), values.max(axis=(0, 1))
     # A sum of n numbers is off by n − 1 roundings of its size at most, and division adds one.
@@ -313,7 +313,7 @@ def of_classes(file: SeriesFile, names: tuple[str, ...], stride: int) -> Example
 def averaged(
     values: Float[np.ndarray, "example step channel"], stride: int
 ) -> Float[np.ndarray, "example token channel"]:
-    """Average over `stride` neighbouring steps, the last time over what is left."""
+    """Average over `stride` neighbouring steps, at the end over the remaining ones."""
     starts = np.arange(0, values.shape[1], stride)
     counts = np.diff(np.append(starts, values.shape[1]))
     return np.add.reduceat(values, starts, axis=1) / counts[:, None]

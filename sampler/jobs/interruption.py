@@ -1,10 +1,10 @@
 """Signals that ask a command to stop.
 
-The first one sets a flag, which is read after every chunk of work: the state is saved, and
-the command leaves. A scheduler that stops a job signals every process of it, and the script of the
-job passes the signal on as well: what arrives within a moment of the first signal is that same
-signal. A later one ends the process; files are complete under their names at any moment, so that
-only the chunk in work is lost.
+The first one sets a flag, which is read after every chunk of work: the state is saved, and the
+command leaves. A scheduler that stops a job signals every process of it, and the script of the job
+passes the signal on as well: repeats within a moment of the first signal are ignored. A later one
+ends the process; files are complete under their names at any moment, so that only the chunk in work
+is lost.
 """
 
 import os

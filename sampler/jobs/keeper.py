@@ -30,7 +30,7 @@ class DrawKeeper:
     def go_on(self, collected: DrawCollector, rule: StoppingRule | None = None) -> Snapshot | None:
         """Fill the collector from the newest checkpoint → the state of chains; None: draws begin.
 
-        `rule` gets back its checks. Raises InputError, naming what differs, for another run.
+        `rule` gets back its checks. Raises InputError, naming the difference, for another run.
         """
         self._collected, self._rule = collected, rule
         stored = self.checkpoints.newest()

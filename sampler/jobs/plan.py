@@ -231,7 +231,7 @@ def plan_with_data(
     data: SharedData,
     more: Sequence[Part] = (),
 ) -> Plan:
-    """Plan one run with its data, and refuse what exceeds the memory.
+    """Plan one run with its data, and refuse sizes that exceed the memory.
 
     more  arrays held in addition to those of the command
     """

@@ -171,7 +171,7 @@ def opening_text(plan: Plan) -> str:
 
 
 def show(plan: Plan, results: RunResults, code: ExitCode) -> None:
-    """Print the comparison and the verdicts of a run, and write its page."""
+    """Print the comparison and the verdicts of a run, and write its report."""
     from sampler.jobs.pages import write_page  # matplotlib takes a second, which no theory needs
 
     if plan.is_sampled:

@@ -33,8 +33,8 @@ RECENT = 100
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
     """Finish a training, then write curve, model and summary.
 
-    A training that came to its end is left alone. Raises RequeueError when a signal asks to stop,
-    with everything saved.
+    A finished training is left as it is. Raises RequeueError when a signal asks to stop, with
+    everything saved.
     """
     splits = recipe.task.read(recipe.training)
     refuse_absent_platforms()

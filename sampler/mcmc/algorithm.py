@@ -1,9 +1,8 @@
 """The interface of sampling algorithms, and the table of all of them.
 
 `draw` is the one way in which draws are made: chunk by chunk, from a snapshot where there is one.
-Markov chains are one kind of it, tempered repetitions another. Free of JAX, so that settings can be
-checked before anything heavy is imported: an algorithm imports what it computes with where it
-computes.
+Markov chains are one kind of it, tempered repetitions another. Free of JAX, so that settings are
+checked before anything heavy is imported: algorithms import JAX where they compute.
 """
 
 from collections.abc import Callable, Mapping

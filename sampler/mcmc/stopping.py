@@ -297,7 +297,7 @@ def rule_for(
 ) -> StoppingRule:
     """The rule by which draws are made until they can be trusted.
 
-    It adds what the algorithm counts them by: draws of each chain, or chains.
+    It adds draws of each chain, or chains, by the algorithm.
     """
     arguments = algorithm, collected, settings.draws, max_minutes, judged
     if algorithm.counts.axis == "chain":

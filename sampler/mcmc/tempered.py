@@ -1,7 +1,8 @@
 """Tempered sequential Monte Carlo as an algorithm: its settings, statistics and verdict.
 
-A chain is a repetition and a draw one of its particles, all of equal weight. Free of JAX: what is
-computed is in `sampler.mcmc.repetitions`, and of one repetition in `sampler.mcmc.tempered_smc`.
+A chain is a repetition and a draw one of its particles, all of equal weight. Free of JAX:
+computations are in `sampler.mcmc.repetitions`, those of one repetition in
+`sampler.mcmc.tempered_smc`.
 """
 
 import math

@@ -241,7 +241,7 @@ def move(
     and there are so many that little is left of where these were. The step of the next one
     follows from the acceptance of all particles in this one. Every particle makes as many steps.
 
-    Returns points, acceptance of the last trajectory of each, what happened, and points lost.
+    Returns points, acceptance of the last trajectory of each, statistics, and points lost.
     """
     first, *rest = of_stage
     rng, key = stream(first, Stream.MOVES, *rest), jax_key(first, Stream.MOVES, *rest)

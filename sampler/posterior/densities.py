@@ -1,7 +1,7 @@
 """Densities of many points, their derivatives, and points at which they are no number.
 
-A density that is zero excludes a point; one that is not a number leaves open what is there. Far out
-it may overflow where nothing is: a bound of it distinguishes these points from lost ones.
+A density that is zero excludes a point; one that is not a number does not. Far out it may overflow
+where nothing is: a bound of it distinguishes these points from lost ones.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The posterior for other programs: a NumPyro model, and a JAX function of one flat vector.
 
-Both are the model that our own chains sample. In the NumPyro model labels are an argument, and what
-a reader wants to see of a draw is a site.
+Both are the model that our own chains sample. In the NumPyro model labels are an argument, and
+order parameters and predictors are sites.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 In the space of all weights the log likelihood of an example is ln N(y_i; f(x_i), 𝒯). Where weights
 are integrated out, labels depend on each other given a position: there it is ln p(y_i | y_{−i}, θ),
-what all other examples predict of this one, which leave-one-out cross-validation needs.
+given all other labels, as leave-one-out cross-validation needs.
 """
 
 import math

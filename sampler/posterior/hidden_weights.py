@@ -137,8 +137,7 @@ class ReadoutPosterior:
     ) -> LeftOut:
         """The same of more examples than units, with the leverage |Λ⁻¹ φ_i|² < 1 of each.
 
-        α_i = (y_i − m_i)/𝒯 and κ_i = (1 − leverage)/𝒯; what rounding leaves below its own size is
-        raised to it.
+        α_i = (y_i − m_i)/𝒯 and κ_i = (1 − leverage)/𝒯; leverages that round to 1 are kept below it.
         """
         leverage = jnp.sum((columns @ self.whitening.T) ** 2, axis=1)
         outside = jnp.maximum(1.0 - leverage, jnp.finfo(columns.dtype).eps) / self.temperature

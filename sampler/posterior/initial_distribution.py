@@ -148,8 +148,8 @@ def _draw_prior_points(keys, space: Space):
 def law_at_modes(space: Space, seed: int) -> tuple[InitialDistribution, int]:
     """The prior mixed with Student's t at every mode found, with the inverse Hessian as scale.
 
-    Half the prior, the other half the modes in equal parts: how much weight each has is what the
-    particles are to find out. Where descents end nowhere, the prior alone.
+    Half the prior, the other half the modes in equal parts: the particles find the weight of each.
+    Where descents end nowhere, the prior alone.
     """
     ends, values, gradients = descend_from_far(space, seed)
     heaviest, found = -np.inf, []

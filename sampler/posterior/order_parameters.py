@@ -1,8 +1,8 @@
 """The posteriors without weights, integrated out: of order parameters, and of attention alone.
 
 With every weight integrated out, p(U_a, U_L … U_1, y) is the chain of `theory.wishart_chain` times
-N(y; 0, K(U_1) + 𝒯 1). Its dimension does not grow with width, channels, tokens or examples. Nothing
-here is derived from the action of the theory, which it is compared with.
+N(y; 0, K(U_1) + 𝒯 1). Its dimension is bounded at any width, and independent of channels, tokens
+and examples. Nothing here is derived from the action of the theory, which it is compared with.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A space is its NumPyro `model`: priors, and the distribution of the labels y. NumPyro's handlers run
 it, and all else follows: log densities, shapes and the flat vector, draws from the prior, the
-distribution of new labels. Every algorithm samples that model; `given` adds what is observed of a
+distribution of new labels. Every algorithm samples that model; `given` adds the stored numbers of a
 draw.
 """
 

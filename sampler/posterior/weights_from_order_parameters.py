@@ -165,8 +165,8 @@ def draw_input_weights(
 def orthonormal_rows(matrix: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "row width"]:
     """Rows Q with Q Qᵀ = 1 and matrix = triangle · Q, lower with a positive diagonal.
 
-    Rows of a Gaussian matrix give a uniform (Haar) Q: each points in a uniform direction of what
-    the rows before it leave. Needs linearly independent rows, so row ≤ width.
+    Rows of a Gaussian matrix give a uniform (Haar) Q: each points in a uniform direction orthogonal
+    to the rows before it. Needs linearly independent rows, so row ≤ width.
     """
     basis, triangle = np.linalg.qr(matrix.T)
     return (basis * np.sign(np.diagonal(triangle))).T

@@ -109,8 +109,8 @@ class AnyRecipe(Section):
     def changed(self: Made, changes: Changes) -> Made:
         """Return the recipe with other values of dotted keys, as {"network.widths": 20}.
 
-        A key that is changed is no longer swept; "sweep.network.widths" gives values to sweep. What
-        depends on the changes is chosen again. Raises InputError as `Recipe` does.
+        A key that is changed is no longer swept; "sweep.network.widths" gives values to sweep.
+        Settings that depend on the changes are chosen again. Raises InputError as `Recipe` does.
         """
         return type(self).of_settings(self.given(), changes)
 
@@ -155,7 +155,7 @@ class AnyRecipe(Section):
         return ()
 
     def leave_out_what_changes(self, settings: dict[str, Any]) -> None:
-        """Remove from settings what may change between a command and the one that continues it.
+        """Remove settings that may change between a command and the one that continues it.
 
         That is how far a run goes at most; of a sweep the values of its keys.
         """
@@ -230,7 +230,7 @@ class Recipe(AnyRecipe):
 
     @model_validator(mode="after")
     def fill_in_and_refuse(self) -> "Recipe":
-        """Fill in what the task sets in [attention] and [network]; refuse what contradicts them.
+        """Fill in the task's defaults of [attention] and [network]; refuse contradictions.
 
         These defaults do not count as given: another task may set others.
         """

@@ -42,7 +42,7 @@ EVERY = float(os.environ.get("ATTENTION_POSTERIOR_SAVE_SECONDS", SECONDS_BETWEEN
 class Checkpoints:
     """Two files that take turns, each with the state of a work and all it has gathered.
 
-    A header says how far the work is: `phase`, and `done` steps of `total`.
+    A header has the progress: `phase`, and `done` steps of `total`.
 
     folder       where they are; None: nothing is saved
     determined   what determines it, which a checkpoint must agree with to be used (`determining`)

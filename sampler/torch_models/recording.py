@@ -85,8 +85,8 @@ def record_attention(
     their order, and the numbers of them are `lengths`.
 
     Mode, hooks and settings of the model are afterwards as before, even after an error. Raises
-    InputError for a model of none of these kinds, for tokens that attend to padding, and for what
-    is not finite.
+    InputError for a model of none of these kinds, for tokens that attend to padding, and for
+    numbers that are not finite.
     """
     numbers: list[int] = []
     parts: list[list[np.ndarray]] = []
