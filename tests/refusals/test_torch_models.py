@@ -90,7 +90,7 @@ def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
         record_attention(model(), inputs, **more)
 
 
-@pytest.mark.parametrize(("name", "mask"), [("encoder", "padding"), ("bert", "attention_mask")])
+@pytest.mark.parametrize(("name", "mask"), [("encoder", "padding"), ("gpt2", "attention_mask")])
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 def test_a_sequence_of_padding_alone_has_its_number_among_all(name, mask, batch_size):
     made = family(name)

@@ -71,10 +71,12 @@ def test_what_has_no_finite_kernel_is_refused(sizes, refused):
 
 
 def planned(split, **sections):
-    """Plan to sample with attended inputs for training and test."""
-    arrays = {"attended": split.inputs, "labels": split.labels}
-    both = {f"{key}_{name}": value for key, value in arrays.items() for name in ("train", "test")}
-    settings = {"name": "x", "task": sampler.Arrays(**both, heads=HEADS), "network": {"widths": 10}}
+    """Plan to sample with the same sequences for training and test."""
+    arrays = {}
+    for name in ("train", "test"):
+        arrays |= {f"inputs_{name}": split.inputs, f"labels_{name}": split.labels}
+        arrays |= {f"attention_{name}_{n}": m for n, m in enumerate(split.attention, start=1)}
+    settings = {"name": "x", "task": sampler.Arrays(**arrays), "network": {"widths": 10}}
     return make_plan("sample", Recipe(**settings | sections))
 
 
@@ -92,7 +94,7 @@ SINGLE = {"space": "weights", "algorithm": "nuts", "precision": "float32"}
     ],
 )
 def test_single_precision_is_refused_where_the_kernel_has_none(sizes, temperature, fits):
-    split, posterior = split_of(attention=(), **sizes), {"temperature": temperature}
+    split, posterior = split_of(**sizes), {"temperature": temperature}
     scaled = replace(split, labels=split.labels / np.sqrt(temperature))
     assert is_finite(scaled, "float32") == fits
     planned(split, posterior=posterior)
@@ -114,5 +116,5 @@ def test_single_precision_is_refused_where_the_kernel_has_none(sizes, temperatur
 )  # fmt: skip
 def test_variances_and_temperatures_count(field, labels, sections):
     with pytest.raises(InputError, match="overflow") as caught:
-        planned(split_of(attention=(), labels=labels), **sections)
+        planned(split_of(labels=labels), **sections)
     assert caught.value.field == field

@@ -6,7 +6,6 @@ import pytest
 
 import sampler
 from sampler.errors import InputError
-from sampler.heads import costs
 from tests.sampler.torch_models.families import torch
 
 COUNT, TOKENS, CHANNELS = 24, 3, 4
@@ -119,44 +118,6 @@ def test_class_numbers_are_labels_of_a_model_with_many_outputs():
         sampler.ablate_heads(
             Layers(outputs=3), **(UNSEEN | {"test": (tokens, classes + 1)}), **QUIET
         )
-
-
-def test_ctrl_c_while_orders_are_measured_keeps_the_costs_of_single_heads(alone, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(costs, "removed_in_order", interrupted)
-    found = sampler.ablate_heads(Layers(), **UNSEEN, orders=2, **QUIET)
-    pandas.testing.assert_frame_equal(found.to_dataframe(), alone.to_dataframe())
-    assert found.result.attrs["ended"]
-
-
-class Constant(torch.nn.Module):
-    """Two heads of which the second sends the same to all; the answer needs both."""
-
-    num_heads = 2
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.join = torch.nn.Linear(2, 2, bias=False)
-        with torch.no_grad():
-            self.join.weight.copy_(torch.tensor([[1.0, 1.0], [-1.0, -1.0]]))
-
-    def forward(self, tokens):
-        mean = tokens[..., :1].mean(dim=1, keepdim=True).expand(-1, TOKENS, -1)
-        return 3.0 * self.join(torch.cat([mean, torch.full_like(mean, 3.0)], dim=-1))[:, -1]
-
-
-def test_a_head_that_sends_a_constant_costs_nothing_by_its_mean():
-    def made(seed):
-        tokens, _ = drawn(seed)
-        return tokens, (tokens[..., 0].mean(dim=1) <= -3.0).long()
-
-    splits = {name: made(seed) for seed, name in enumerate(UNSEEN)}
-    found = sampler.ablate_heads(Constant(), **splits, projection="join", **QUIET)
-    mean, zero = found.to_dataframe().loc[(1, 1), ["mean_loss", "zero_loss"]]
-    assert mean == pytest.approx(0.0, abs=1e-6)
-    assert zero > 1e-4
 
 
 TOKENS_OF_TEST, CLASSES = SPLITS["test"]

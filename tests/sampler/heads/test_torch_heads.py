@@ -1,7 +1,6 @@
 """Gates on heads of PyTorch models, held against the same models with other weights."""
 
 import copy
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,11 +9,11 @@ from sampler.errors import InputError
 from sampler.heads.torch_heads import TorchHeads, zero_heads
 from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding
 from tests.sampler.torch_models.families import (
+    FAMILIES,
     HEADS,
     LAYERS,
     SIZE,
     TOKENS,
-    UNSHARED,
     WIDTH,
     called,
     family,
@@ -40,7 +39,7 @@ def with_zeros(made, removed):
     return other.model
 
 
-@pytest.mark.parametrize("name", UNSHARED)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_model_without_heads_is_that_with_zeros_in_its_projections(name):
     made = family(name)
     inputs = inputs_of(made)
@@ -65,11 +64,11 @@ def test_a_model_without_heads_is_that_with_zeros_in_its_projections(name):
     assert not any("forward" in vars(module) for module in made.model.modules())
 
 
-@pytest.mark.parametrize("name", ["encoder", "bert"])
+@pytest.mark.parametrize("name", ["encoder", "gpt2"])
 def test_hooks_of_others_act_on_what_a_layer_without_a_head_returns(name):
     made = family(name)
     inputs, shift = inputs_of(made), torch.linspace(-1.0, 1.0, WIDTH)
-    module = made.layers[0].self_attn if name == "encoder" else made.layers[0].attention.output
+    module = made.layers[0].self_attn if name == "encoder" else made.layers[0].attn
 
     def behind(_, positional, output):
         if isinstance(output, tuple):
@@ -89,8 +88,7 @@ def test_heads_of_keys_and_values_go_with_all_that_they_serve():
     heads = TorchHeads(made.model, inputs_of(made))
     projection = heads.projections[0]
     assert (projection.heads, projection.key_value_heads) == (HEADS, 2)
-    every = range(HEADS)
-    for removed in [part for size in range(HEADS + 1) for part in combinations(every, size)]:
+    for removed in ([], [0], [0, 1], [0, 2], [2, 3], [0, 2, 3], [0, 1, 2, 3]):
         other = copy.deepcopy(made)
         zero_heads(other.model, heads.projections, {0: removed})
         before = called(other.model, inputs_of(made))
@@ -152,7 +150,7 @@ def with_means(made, name, head, means, inputs) -> np.ndarray:
 
 @pytest.mark.parametrize("side", ["none", "right", "left"])
 def test_means_are_those_of_a_place_without_padding(side):
-    made = family("bert")
+    made = family("gpt2")
     inputs, real = inputs_of(made, side), real_tokens(side).numpy()[..., None]
     heads = TorchHeads(made.model, inputs, batch_size=3)
     for layer, head in ((0, 1), (1, 3)):

@@ -96,35 +96,6 @@ def encoder(transformers=None) -> Made:
     )  # fmt: skip
 
 
-def linear_keys(query: Any, key: Any) -> tuple[Any, Any, Any, Any]:
-    return query.weight, query.bias, key.weight, key.bias
-
-
-def bert(transformers) -> Made:
-    config = transformers.BertConfig(vocab_size=WORDS, **SIZES)
-    model = transformers.BertForSequenceClassification(config)
-    return Made(
-        model, list(model.bert.encoder.layer), lambda layer, stream: stream,
-        lambda layer: linear_keys(layer.attention.self.query, layer.attention.self.key),
-        lambda layer: layer.attention.output.dense.weight.T,
-        "bert.encoder.layer.{}.attention.output.dense",
-    )  # fmt: skip
-
-
-def albert(transformers) -> Made:
-    """Layers that share all weights."""
-    config = transformers.AlbertConfig(vocab_size=WORDS, embedding_size=WIDTH, **SIZES)
-    model = transformers.AlbertForSequenceClassification(config)
-    (group,) = model.albert.encoder.albert_layer_groups
-    (layer,) = group.albert_layers
-    return Made(
-        model, [layer] * LAYERS, lambda layer, stream: stream,
-        lambda layer: linear_keys(layer.attention.query, layer.attention.key),
-        lambda layer: layer.attention.dense.weight.T,
-        "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense",
-    )  # fmt: skip
-
-
 def gpt2(transformers) -> Made:
     sizes = {"n_positions": 8, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
     model = transformers.GPT2ForSequenceClassification(
@@ -156,9 +127,8 @@ def llama(transformers) -> Made:
     )  # fmt: skip
 
 
-FAMILIES = {"encoder": encoder, "bert": bert, "albert": albert, "gpt2": gpt2, "llama": llama}
-# Those whose layers have weights of their own.
-UNSHARED = tuple(name for name in FAMILIES if name != "albert")
+# Layers of PyTorch, one matrix of queries, keys and values, and grouped keys that are turned.
+FAMILIES = {"encoder": encoder, "gpt2": gpt2, "llama": llama}
 
 
 def family(name: str) -> Made:
@@ -177,13 +147,13 @@ def family(name: str) -> Made:
 
 
 def real_tokens(side: str) -> Any:
-    """[example, token], false for padding on a side: "right", "left", or "none"."""
+    """[example, token], false for padding on a side: "right" or "left"."""
     real = torch.arange(TOKENS) < torch.tensor(LENGTHS)[:, None]
-    return {"right": real, "left": real.flip(1), "none": torch.ones_like(real)}[side]
+    return {"right": real, "left": real.flip(1)}.get(side, torch.ones_like(real))
 
 
 def inputs_of(made: Made, side: str = "none", examples: int = len(LENGTHS)) -> Any:
-    """Inputs of a model, padded on a side."""
+    """Inputs of a model, padded on a side; with a mask of ones where that is "masked"."""
     random = torch.Generator().manual_seed(1)
     real = real_tokens(side)
     if made.takes == "vectors":
