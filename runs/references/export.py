@@ -1,6 +1,6 @@
 """Reference problems as a folder in the layout of posteriordb, which NumPy alone can use.
 
-    python -m runs.references.export FOLDER
+    python -m runs.references.export FOLDER [NAME …]
 
 Each problem becomes a posterior: its data as zipped JSON, the log density of all weights as model
 code in NumPy, and of the reference posterior the statistics of functionals with their errors. A
@@ -11,6 +11,7 @@ no reference posterior.
 import argparse
 import json
 import zipfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -90,11 +91,11 @@ def export(one: Reference, folder: Path) -> None:
         write(statistics / what / "info" / f"{posterior}.info.json", info | said)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    found = [one for one in map(sampler.reference, sampler.references()) if one.record["checks"]]
+def export_all(folder: Path | str, names: Sequence[str] = ()) -> list[str]:
+    """Write the folder, of these problems or of all; the names of those that have weights."""
+    folder = Path(folder)
+    every = map(sampler.reference, names or sampler.references())
+    found = [one for one in every if one.record["checks"]]
     for one in found:
         export(one, folder)
     code = folder / f"models/numpy/{MODEL}.py"
@@ -105,9 +106,18 @@ def main() -> None:
         "description": "log_density(of_data(JSON of the data), vector of all weights)",
         "keywords": [], "model_code": {"numpy": f"models/numpy/{MODEL}.py"}, **BY,
     })  # fmt: skip
+    written = [one.name for one in found]
     versions = {"version": VERSION, "attention-posterior": version("attention-posterior")}
-    write(folder / "version.json", versions | {"posteriors": [one.name for one in found]})
-    print(f"{len(found)} posteriors in {folder}")
+    write(folder / "version.json", versions | {"posteriors": written})
+    return written
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", help="problems; all by default")
+    given = parser.parse_args()
+    print(f"{len(export_all(given.folder, given.names))} posteriors in {given.folder}")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ SAMPLERS = {
 SHOWN = {"order_parameter": "U₁", "predictor_mean": "m", "predictor_variance": "v"}
 BINS = np.arange(-6, 6.5, 0.5)
 MOST_FAILURES, MOST_CHAINS = 6, 3
+WIDTHS = (4, 8, 16, 32, 64)
 
 
 def records() -> list[dict]:
@@ -100,8 +101,8 @@ def theories(found: list[dict]) -> Table:
 
 
 def samplers(found: list[dict]) -> Table:
-    lines = [["problem", "weights", "sampler", "version", "gradients", "for an effective draw",
-              "worst R-hat", "means off by", "largest z"]]  # fmt: skip
+    lines = [["problem", "weights", "sampler", "version", "seconds", "gradients",
+              "for an effective draw", "worst R-hat", "means off by", "largest z"]]  # fmt: skip
     for one in found:
         seen = one.get("agreement", {})
         if seen.get("second") == "weights":
@@ -109,16 +110,16 @@ def samplers(found: list[dict]) -> Table:
             each = seen["gradients"] / seen["fewest_effective"]
             lines.append([
                 f"`{one['name']}`", size, "NumPyro NUTS, ten chains", library,
-                f"{seen['gradients']:,}", f"{each:,.0f}",
+                f"{seen['seconds']:,}", f"{seen['gradients']:,}", f"{each:,.0f}",
                 cell(seen["worst_r_hat"], 3), "—", cell(seen["largest"], 1),
             ])  # fmt: skip
         for name, seen in one.get("samplers", {}).items():
             label = [f"`{one['name']}`", f"{one['sizes']['weights']:,}", SAMPLERS[name]]
             if "failed" in seen:
-                lines.append([*label, "—", f"failed: {seen['failed']}", *["—"] * 4])
+                lines.append([*label, "—", f"failed: {seen['failed']}", *["—"] * 5])
                 continue
             lines.append([
-                *label, seen["version"], f"{seen['gradients']:,}",
+                *label, seen["version"], f"{seen['seconds']:,.0f}", f"{seen['gradients']:,}",
                 f"{seen['gradients_per_draw']:,.0f}", cell(seen["worst_r_hat"], 3),
                 f"{cell(seen['root_mean_square'], 3)} sd", cell(seen["largest"], 1),
             ])  # fmt: skip
@@ -253,19 +254,23 @@ def draw(found: list[dict]) -> Figure:
     loads.set(xscale="log", yscale="log", xlabel="$P/N$, all problems")
     for ax in panels.flat[:3]:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_minor_formatter(NullFormatter())
         ax.grid(axis="y", color=style.GRID, linewidth=0.8)
     for ax in panels[:, 0]:
         ax.set_ylabel("relative error of $v$")
-    panels[0, 1].sharey(panels[0, 0])
+    both = [limit for ax in panels[0] for limit in ax.get_ylim()]
+    for ax in panels[0]:
+        ax.set(ylim=(min(both), max(both)), xticks=WIDTHS)
     counts = np.sum([one["agreement"]["histogram"] for one in found if not one["open"]], axis=0)
     centres = (BINS[1:] + BINS[:-1]) / 2
     panels[1, 1].bar(centres, counts, 0.45, color=style.SKY_BLUE)
     normal = np.exp(-(centres**2) / 2) / np.sqrt(2 * np.pi) * 0.5 * counts.sum()
     panels[1, 1].plot(centres, normal, color=style.BLACK, linewidth=1.0)
     panels[1, 1].set(xlabel="$z$ of two methods", ylabel="values")
-    panels[0, 0].legend(fontsize="x-small", frameon=False)
-    loads.legend(fontsize="x-small", frameon=False)
+    entries = zip(panels[0, 0].get_legend_handles_labels(), loads.get_legend_handles_labels(),
+                  strict=True)  # fmt: skip
+    style.legend_below(figure, tuple(first + second for first, second in entries), columns=3)
     return figure
 
 

@@ -191,7 +191,10 @@ def main():
         if one.open and "values" not in one.record:
             continue
         if one.recipe.has_theory and "laplace" not in one.record["theories"]:
-            one.record["theories"]["laplace"] = laplace(one)
+            try:
+                one.record["theories"]["laplace"] = laplace(one)
+            except np.linalg.LinAlgError as problem:  # no minimum, or a flat one
+                print(name, "has no approximation of Laplace:", problem)
             write(target, one.record)
         for each in given.samplers:
             known = json.loads(target.read_text(encoding="utf-8"))

@@ -17,10 +17,8 @@ SMALL, OPEN, PUBLISHED = "linear_one_layer", "copy_jump", "markov_published"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     target = tmp_path_factory.mktemp("posteriordb")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sampler.references", lambda: [SMALL, OPEN, PUBLISHED, "infinite_width"])
-        patch.setattr("sys.argv", ["export", str(target)])
-        export.main()
+    written = export.export_all(target, [SMALL, OPEN, PUBLISHED, "infinite_width"])
+    assert written == [SMALL, OPEN, PUBLISHED]
     return target
 
 
