@@ -17,6 +17,8 @@ from sampler.analysis.difference import (
     largest_by_chance,
 )
 from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
+from tests.sampler.mcmc.laws import checked
+from tests.small import autoregressive
 
 PROBLEMS = 200
 CHAINS, EFFECTIVE = 4, 450  # effective draws at least, somewhat more than diagnostics ask for
@@ -120,7 +122,7 @@ def test_statements_hold_in_as_many_problems_as_they_claim(estimate, times, spar
 
 
 PROBLEMS_REPETITION_COVERAGE, PARTICLES = 200, 3
-# By chance fewer of 200 are covered in one of ten thousand tests; there are sixty here.
+# By chance fewer of 200 are covered in one of ten thousand tests; there are eighteen here.
 FEWEST_COVERED = int(binom.ppf(1e-4, PROBLEMS_REPETITION_COVERAGE, 0.95))
 
 
@@ -183,8 +185,8 @@ def covered(estimates: list[Estimate], true: float) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spread", [0.1, 0.3, 0.5, 0.8, 1.0])
-@pytest.mark.parametrize("count", [8, 12, 16, 32])
+@pytest.mark.parametrize("spread", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("count", [8, 32])
 @pytest.mark.parametrize("law", LAWS)
 def test_intervals_have_the_difference_at_every_number(law, count, spread):
     estimates = estimates_of(LAWS[law], spread, count, seed=1)
@@ -208,3 +210,22 @@ def test_a_printed_error_is_no_smaller_than_the_errors_that_are_made(law):
         assert np.sqrt(made.mean() / printed.mean()) <= 1.0 + 1.5 * noise / np.sqrt(
             PROBLEMS_REPETITION_COVERAGE
         )
+
+
+# --- runs that end by `until = "trusted"`
+
+
+@pytest.mark.slow
+def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error(rng):
+    """Mean ± 1.96 MCSE has the truth in 95 % of short runs, that end at different numbers."""
+    covered, ends = [], []
+    for _ in range(PROBLEMS):
+        draws = 2.0 + autoregressive(rng, 0.6, (CHAINS, 4000))
+        rule = checked(draws, -((draws - 2.0) ** 2) / 2, most=4000)
+        assert rule.ended == "trusted"
+        found = OF_CHAINS.mean(rule.collected.draws["x"])
+        covered.append(abs(float(found.value) - 2.0) <= 1.96 * float(found.mcse))
+        ends.append(rule.checks[-1].done)
+    assert len(set(ends)) > 1, "the rule never had a choice"
+    assert binom.ppf(CERTAIN, PROBLEMS, 0.95) <= number_of(covered)
+    assert number_of(covered) <= binom.isf(CERTAIN, PROBLEMS, 0.95)

@@ -1,4 +1,4 @@
-"""What is to be told of a run of plain arrays (`told`), from the definitions, by NumPy and SciPy.
+"""What is to be told of a run of plain arrays (`run`), from the definitions, by NumPy and SciPy.
 
 Nothing of the program is used here. Posterior means are over chains and draws, or over repetitions
 by their weights; errors of means are ArviZ's, or come from the spread of weighted repetitions;

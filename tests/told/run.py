@@ -1,11 +1,12 @@
 """A run made of plain arrays, its theory and draws in the files of a run directory.
 
 The arrays are no results of this program: every number that the program tells of the files can be
-worked out from the arrays by its definition (`told_expected`).
+worked out from the arrays by its definition (`expected`).
 
-    repetitions  twelve weighted repetitions, two outputs, labels that are one of two classes
-    signs        the same with one output, labels ±1 and a temperature that was sampled
-    chains       four Markov chains that know f alone, one output, labels ±1
+    repetitions  twelve weighted repetitions, one output, labels ±1; a temperature that was sampled
+                 or given
+    chains       four Markov chains that know f alone, two outputs, labels that are one of two
+                 classes; a variance of the next order and some Pareto k are not to be used
 """
 
 from dataclasses import dataclass, field
@@ -17,10 +18,10 @@ from scipy.signal import lfilter
 
 from sampler.storage.files import SCHEMA_VERSION
 
-KINDS = ("repetitions", "signs", "chains")
+KINDS = ("repetitions", "chains")
 # Heads of both layers by kind, and the names of the paths.
-HEADS = {"repetitions": (2, 1), "signs": (2, 2), "chains": (2, 2)}
-SHAPES = {"repetitions": (12, 100), "signs": (12, 100), "chains": (4, 400)}
+HEADS = {"repetitions": (2, 2), "chains": (2, 1)}
+SHAPES = {"repetitions": (12, 100), "chains": (4, 800)}
 CORRELATION = 0.3
 TRAIN, TEST, VALIDATION, COMPONENTS = 40, 12, 9, 5
 # How far off the predictors are in every number, as a share of its size.
@@ -77,6 +78,7 @@ def made(
     sound: bool = True,
     evidence_trusted: bool = True,
     next_order: str = "fine",
+    temperature_sampled: bool = False,
 ) -> Told:
     """Arrays of a run.
 
@@ -85,7 +87,7 @@ def made(
     """
     rng = np.random.default_rng(seed)
     chains, draws = SHAPES[kind]
-    outputs = 2 if kind == "repetitions" else 1
+    outputs = 2 if kind == "chains" else 1
 
     def noise(*shape: int) -> np.ndarray:
         """Stationary noise [chain, draw, …] of unit variance: of chains it is autocorrelated."""
@@ -127,7 +129,7 @@ def made(
             :, validated
         ]
         drawn["validation_variance"] = 0.2 * np.exp(0.2 * noise(VALIDATION, outputs))[:, validated]
-    if kind == "signs":
+    if temperature_sampled:
         drawn["temperature"] = temperature * np.exp(0.3 * noise())
     predictions = {who: {} for who in GAPS}
     for who, of in predictions.items():
@@ -152,7 +154,7 @@ def made(
             of["elpd_by_example"] = -0.7 - 0.2 * factor * rng.standard_exponential(TRAIN)
             of["elpd"] = of["elpd_by_example"].sum()
             of["kernel_alignment"] = rng.uniform(0.1, 1.0, COMPONENTS)
-    if kind == "signs":
+    if kind == "chains":
         predictions["next"]["predictor_variance"][3] = np.nan
     logs, evidence = None, (EVIDENCE + seed, 0.125, evidence_trusted)
     if kind != "chains":
@@ -161,7 +163,7 @@ def made(
         error = each.std(ddof=1) / np.sqrt(chains) / each.mean()
         evidence = float(np.log(each.mean())), float(error), evidence_trusted
     pareto_k = rng.uniform(0.0, 0.5, TRAIN)
-    if kind != "repetitions":
+    if kind == "chains":
         pareto_k[[1, 5, 7]] = 0.72, 0.95, np.nan
     left_out = {
         "elpd": -0.8 - 0.3 * rng.standard_exponential(TRAIN),

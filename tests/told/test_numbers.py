@@ -28,7 +28,7 @@ ROUNDINGS = {"operations": 1e5, "condition": 100}
 @pytest.fixture(scope="module", params=KINDS)
 def run(request, tmp_path_factory) -> tuple[Told, xr.DataTree, dict, dict]:
     """Arrays, the comparison that the program stores of them, and what it should be."""
-    told = made(request.param)
+    told = made(request.param, temperature_sampled=request.param == "repetitions")
     directory = write(told, tmp_path_factory.mktemp(request.param))
     compare_stage(RunResults(directory))
     with xr.open_datatree(directory / "comparison.nc", engine="h5netcdf") as tree:

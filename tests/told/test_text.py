@@ -85,7 +85,8 @@ def without_figures():
 
 @pytest.fixture(scope="module", params=KINDS)
 def run(request, tmp_path_factory, without_figures) -> Run:
-    told = made(request.param, next_order="large" if request.param == "signs" else "fine")
+    special = {"next_order": "large", "temperature_sampled": True}
+    told = made(request.param, **(special if request.param == "repetitions" else {}))
     directory = write(told, tmp_path_factory.mktemp(request.param), RECIPE)
     texts = printed("compare", directory), printed("diagnose", directory)
     printed("report", directory)
@@ -356,7 +357,7 @@ def test_every_number_of_the_verdicts_is_a_stored_one(run):
     assert any(one.shows(width * value, [width * error for error in errors]) for one in shown)
     doubts = {0.4137, 0.25, 0.7259}
     without_units = {float(one.value) for one in shown if not one.unit}
-    assert doubts & without_units == (doubts if run.told.kind == "signs" else set())
+    assert doubts & without_units == (doubts if run.told.kind == "repetitions" else set())
     headline = plain(run.content["headline"])
     assert headline in plain(verdict)
     assert headline in plain(run.printed)

@@ -89,7 +89,7 @@ def test_test_scores_of_models_are_apart_by_the_paired_error(run, told):
 def test_scores_on_other_test_labels_are_not_paired(run):
     draws = run.draws.copy()
     labels = draws["predictions_constant_data"].to_dataset()
-    draws["predictions_constant_data"] = labels.assign(labels_test=1.0 - labels["labels_test"])
+    draws["predictions_constant_data"] = labels.assign(labels_test=-labels["labels_test"])
     other = RunResults.held(None, theory=run.theory, draws=draws, comparison=run.comparison)
     found = compare_models_of([("one", run), ("other", other)])
     of_other = np.array([name.startswith("other") for name in found.index])

@@ -1,4 +1,4 @@
-"""Spaces with laws that are known in closed form, as algorithms sample them."""
+"""Spaces with laws that are known in closed form, and rules on draws that are given."""
 
 from dataclasses import dataclass, replace
 
@@ -9,6 +9,9 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from sampler.mcmc.algorithm import Algorithm, Chunk
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.stopping import StoppingRule
 from sampler.mcmc.tempered_smc import Course, Particles, begin, next_temperature
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
@@ -110,3 +113,18 @@ def repetitions(
     """Several repetitions, independent of each other, along the course of one pilot."""
     course = led(start, count, (seed, 0, 1000)).path
     return [led(start, count, (seed, 0, n), course) for n in range(times)]
+
+
+def checked(draws, lp, most=5000, seconds=np.inf, pieces=()):
+    """The rule after checks of draws [chain, draw] that come in pieces with the given ends."""
+    collected = DrawCollector()
+    rule = StoppingRule(Algorithm(), collected, most, seconds / 60.0)
+    done = 0
+    while (end := rule.next_end("draws", done)) > done:
+        end = min([piece for piece in pieces if piece > done] + [end])
+        cut = slice(done, end)
+        chunk = Chunk("draws", end, most, {"lp": lp[:, cut]}, {"x": draws[:, cut]}, 1.0)
+        collected(chunk)
+        rule(chunk)
+        done = end
+    return rule

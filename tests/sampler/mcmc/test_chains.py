@@ -13,7 +13,7 @@ from numpyro import infer
 
 from sampler import runtime
 from sampler.mcmc import chains, observer
-from sampler.mcmc.algorithm import Algorithm, Chunk
+from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.hamiltonian import StaticHmc
 from sampler.posterior.exported import observe_points
 from sampler.posterior.importance_sampling import BatchedDensity
@@ -21,7 +21,7 @@ from sampler.posterior.labels import flat_labels
 from sampler.posterior.weights import WeightSpace
 from sampler.runtime import devices_for
 from sampler.streams import Stream, jax_key
-from tests.problems import HMC, NUTS, SPLIT_HMC, all_but, chain_settings, random_problem, space_of
+from tests.problems import SPLIT_HMC, chain_settings, random_problem, space_of
 from tests.sampler.mcmc.laws import Normal
 from theory import Architecture
 
@@ -161,28 +161,6 @@ def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monke
         assert_same(getattr(hurried, part), getattr(default_run, part))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("phase", "done"), [("warmup", 5), ("draws", 5)])
-def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
-    phase, done, space, default_run, monkeypatch
-):
-    """Five draws are fewer than the warm-up has steps, which must not be made again."""
-    monkeypatch.setattr(observer, "CHUNK_DRAWS", 5)
-    monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
-    received = []
-    STATIC.draw(space, SETTINGS, received.append)
-    place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
-    snapshot, rest = received[place].snapshot, []
-    assert 0 < snapshot.done < SETTINGS.warmup
-    STATIC.draw(space, SETTINGS, rest.append, snapshot)
-    for name in ("warmup", "draws"):
-        steps = sum(chunk.draws for chunk in rest if chunk.phase == name)
-        expected = sum(chunk.draws for chunk in received[place + 1 :] if chunk.phase == name)
-        assert steps == expected
-    last = np.concatenate([c.observables["noise"] for c in rest if c.phase == "draws"], axis=1)
-    np.testing.assert_array_equal(last, default_run.draws["noise"][:, -last.shape[1] :])
-
-
 def check_phases(received):
     """Chunks count up to the end of each phase, and only the first one compiles."""
     for phase, total in (("warmup", SETTINGS.warmup), ("draws", SETTINGS.draws)):
@@ -204,13 +182,10 @@ def test_thinning_keeps_every_kth_draw_and_counts_every_step(space, default_run)
         if name not in ("noise", "posterior_predictive")  # their keys count kept draws
     }
     assert_same({name: run.draws[name] for name in expected}, expected)
-    every = {n: v[:, : kept * thinning] for n, v in default_run.statistics.items()}
-    steps = every["n_steps"].reshape(SETTINGS.chains, kept, thinning).sum(axis=2)
-    np.testing.assert_array_equal(run.statistics["n_steps"], steps)
-    diverging = every["diverging"].reshape(SETTINGS.chains, kept, thinning).any(axis=2)
-    np.testing.assert_array_equal(run.statistics["diverging"], diverging)
-    last = every["n_steps"][:, thinning - 1 :: thinning]
-    np.testing.assert_array_equal(run.statistics["trajectory_steps"], last)
+    steps = default_run.statistics["n_steps"][:, : kept * thinning]
+    steps = steps.reshape(SETTINGS.chains, kept, thinning)
+    np.testing.assert_array_equal(run.statistics["n_steps"], steps.sum(axis=2))
+    np.testing.assert_array_equal(run.statistics["trajectory_steps"], steps[..., -1])
 
 
 @dataclass(frozen=True)
@@ -253,11 +228,6 @@ def test_every_device_has_as_many_chains(monkeypatch, chains, count, used):
 SHORT = chain_settings(chains=2, warmup=3, draws=3)
 WIDE, WIDER = (7, 8, 9), (70, 60, 50)
 VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
-ALGORITHMS = {
-    "nuts": replace(NUTS, max_tree_depth=2),
-    "hmc": replace(HMC, leapfrog_steps=2),
-    "split_hmc": SPLIT_HMC,
-}
 
 
 @pytest.fixture
@@ -280,33 +250,26 @@ def compiled(monkeypatch):
     logger.removeHandler(reader)
 
 
-def work(name: str, algorithm: Algorithm, widths, variances, temperature: float, spread=0.0):
+def work(widths, variances, temperature: float):
     """What a point of a sweep does with a space: its mode, chains, and values at many points."""
     rng = np.random.default_rng(3)
     problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
-    problem = replace(problem, temperature=temperature, temperature_spread=spread)
-    space = space_of(problem, name, problem.attended[:2])
+    problem = replace(problem, temperature=temperature)
+    space = space_of(problem, test=problem.attended[:2])
     draws = []
-
-    def keep(chunk):
-        draws.append(chunk.statistics["lp"])
-
-    algorithm.draw(algorithm.suited(space), SHORT, keep)
+    SPLIT_HMC.draw(SPLIT_HMC.suited(space), SHORT, lambda chunk: draws.append(chunk.statistics))
     points = np.zeros((3, space.size))
     observe_points(jax.random.split(jax.random.key(0), 3), points, space)
-    if name == "order_parameters":
-        BatchedDensity.of(space)(points)
-    return space, np.concatenate(draws, axis=1)
+    BatchedDensity.of(space)(points)
+    return space, np.concatenate([one["lp"] for one in draws], axis=1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", all_but(ALGORITHMS, ["split_hmc"], pytest.mark.nightly))
-def test_one_compilation_serves_all_widths_temperatures_and_variances(name, compiled):
-    space, algorithm = "order_parameters", ALGORITHMS[name]
-    first, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
+def test_one_compilation_serves_all_widths_temperatures_and_variances(compiled):
+    first, draws = work(WIDE, VARIANCES, 0.3)
     assert "jit(advance)" in compiled
     compiled.clear()
-    second, others = work(space, algorithm, WIDER, OTHERS, 0.2)
+    second, others = work(WIDER, OTHERS, 0.2)
     assert compiled == []
     assert np.all(draws != others)
     assert np.all(np.asarray(first.mode.gaussian.centre) != np.asarray(second.mode.gaussian.centre))

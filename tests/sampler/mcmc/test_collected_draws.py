@@ -1,17 +1,22 @@
-"""Draws gathered chunk by chunk, whole or every k-th of them."""
+"""Draws observed and gathered chunk by chunk, whole or every k-th of them."""
 
 from itertools import pairwise
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sampler.mcmc.algorithm import Chunk
-from sampler.mcmc.collected_draws import DrawCollector, Limit
-from sampler.mcmc.diagnostics import diagnose
+from sampler.mcmc.collected_draws import EVERY, LIMITS, MANY_NUMBERS, DrawCollector, Limit
+from sampler.mcmc.observer import Observer
+from sampler.streams import Stream, jax_key
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import NUTS
+from tests.problems import chain_settings, random_problem, space_of
 from tests.small import collect, healthy_statistics
+from theory import Architecture
 
 
 def single(values):
@@ -82,31 +87,6 @@ def test_what_is_kept_depends_on_no_chunk(cuts, kept, wanted, stored):
     assert collected.seconds == {"warmup": 0.0, "draws": 0.5 * (len(ends) - 1)}
 
 
-def test_what_is_kept_of_a_large_predictor_is_diagnosed(rng):
-    """Every fourth of 200 draws; a chain that stands elsewhere in one element is found there."""
-    observables, statistics = some_draws(rng, 200)
-    wide = single(rng.standard_normal((2, 200, 30, 1)))
-    wide[1, :, -1] = single(wide[1, :, -1] + 1.0)
-    limits = {"predictor": Limit(wide.nbytes // 2 // 3)}
-    collected = collect({**observables, "predictor": wide}, statistics, limits=limits)
-    np.testing.assert_array_equal(collected.judged["predictor"], wide[:, ::4])
-    found = diagnose(collected.judged, statistics, NUTS)
-    expected = diagnose({"predictor": wide[:, ::4, -1:]}, statistics, NUTS)
-    received = found.quantities["predictor"].r_hat
-    assert_equal_to_rounding(received, expected.quantities["predictor"].r_hat, operations=1e4)
-    assert not found.passed
-
-
-def test_totals_are_those_of_warmup_and_draws(rng):
-    observables, statistics = some_draws(rng)
-    statistics["diverging"][0, :5] = True
-    collected = collect(observables, statistics, pieces=4)
-    # Warm-up has the same statistics as the draws here.
-    assert collected.total("n_steps") == 2 * statistics["n_steps"].sum()
-    assert collected.total("diverging") == 10
-    assert collected.total(None) == collected.total("absent") == 0
-
-
 def test_chains_that_come_one_after_the_other_are_rows(rng):
     """Whatever is kept, it is what is kept of all of them side by side."""
     observables, statistics = some_draws(rng, 40)
@@ -147,3 +127,99 @@ def test_what_belongs_to_no_kept_chain_counts_in_totals_alone():
         assert collected.total("n_steps") == 42
         assert collected.seconds["warmup"] == 3.0
         assert collected.warmup_statistics["n_steps"].tolist() == [[2]]
+
+
+# --- what is observed: everything of all draws, large predictors of every eighth
+
+
+LARGE, CHAINS, OBSERVED, FIRST = 150, 2, 21, 300
+SETTINGS = chain_settings(chains=CHAINS, warmup=12, draws=OBSERVED, seed=3)
+ARCHITECTURE = Architecture((2,), (3, 4), (1.1, 0.8, 1.2), channels=3, outputs=2)
+
+
+def space_named(name):
+    rng = np.random.default_rng(4)
+    problem = random_problem(ARCHITECTURE, rng, temperature=0.3)
+    test = jnp.asarray(rng.standard_normal((LARGE, 2, 3)))
+    return space_of(problem, name, test, whitened=False)
+
+
+def points_of(space) -> np.ndarray:
+    return 0.5 * np.random.default_rng(5).standard_normal((CHAINS, OBSERVED, space.size))
+
+
+def one_by_one(space, points, numbers):
+    """Name → [chain, draw, …] of every draw, as the space itself observes it."""
+    keys = jax.random.split(jax_key(SETTINGS.seed, Stream.OBSERVATIONS), CHAINS)
+    observe = jax.jit(lambda key, point: space.observe(key, space.unflatten(point)))
+    rows = [
+        [observe(jax.random.fold_in(key, n), x) for n, x in zip(numbers, of_chain, strict=True)]
+        for key, of_chain in zip(keys, points, strict=True)
+    ]
+    return {
+        name: np.array([[draw[name] for draw in of_chain] for of_chain in rows])
+        for name in rows[0][0]
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["order_parameters", "hidden_weights", "weights"])
+def test_what_overlaps_do_not_tell_is_observed_of_all_draws(name):
+    """Where they do, large predictors are those of every eighth draw."""
+    space, first = space_named(name), FIRST
+    points, numbers = points_of(space), first + np.arange(OBSERVED)
+    assert LARGE * ARCHITECTURE.outputs >= MANY_NUMBERS
+    found = Observer.of(space, SETTINGS)(points, first)
+    expected, due = one_by_one(space, points, numbers), numbers % EVERY == 0
+    thinned = ["predictor", "predictor_mean", "predictor_variance"]
+    thinned = thinned if name == "order_parameters" else []
+    predictors = {n: expected.pop(n) for n in thinned}
+    assert set(found.observables) == set(expected)
+    assert set(found.thinned) == set(predictors)
+    for of, values in expected.items():
+        assert_equal_to_rounding(found.observables[of], values, operations=1e4)
+    for of, values in predictors.items():
+        assert_equal_to_rounding(found.thinned[of], values[:, due], operations=1e4)
+
+
+@pytest.mark.parametrize("lengths", [(1, 4, 3, 13), (8, 8, 5), (20, 1)])
+def test_nothing_depends_on_the_chunks_in_which_draws_come(lengths):
+    space = space_named("order_parameters")
+    points, observe = points_of(space), Observer.of(space, SETTINGS)
+    whole, ends = observe(points, FIRST), np.cumsum((0, *lengths))
+    pieces = [observe(points[:, a:b], FIRST + int(a)) for a, b in pairwise(ends)]
+    for part in whole._fields:
+        for name, values in getattr(whole, part).items():
+            joined = np.concatenate([getattr(piece, part)[name] for piece in pieces], axis=1)
+            np.testing.assert_array_equal(joined, values, err_msg=f"{part} {name}")
+
+
+def test_chains_that_begin_later_are_thinned_from_their_own_first_draw():
+    space = space_named("order_parameters")
+    points, observe = points_of(space), Observer.of(space, SETTINGS)
+    shifted, whole = observe(points, 1003, begins=1003), observe(points, 0)
+    np.testing.assert_allclose(
+        shifted.thinned["predictor_variance"], whole.thinned["predictor_variance"], rtol=1e-12
+    )
+
+
+def test_a_collector_of_thinned_draws_is_that_of_all(rng):
+    """Of every eighth draw it keeps what it keeps of all, where there are too many: every 16th."""
+    draws, numbers = 1000, 4 * MANY_NUMBERS
+    values = rng.standard_normal((2, draws, numbers, 1)).astype(np.float32)
+    statistics = healthy_statistics(rng, (2, draws))
+    limits = {**LIMITS, "predictor": Limit(values[:, : draws // EVERY].nbytes - 1)}
+    every, thinned = DrawCollector(limits), DrawCollector(limits)
+    for start, end in pairwise((0, 1, 5, 21, 85, 149, 500, 1000)):
+        lp = {name: v[:, start:end] for name, v in statistics.items()}
+        due = np.arange(start, end) % EVERY == 0
+        part = values[:, start:end]
+        every(Chunk("draws", end, draws, lp, {"predictor": part}))
+        thinned(Chunk("draws", end, draws, lp, thinned={"predictor": part[:, due]}))
+    one, other = every.thinned["predictor"], thinned.thinned["predictor"]
+    np.testing.assert_array_equal(one.draws, other.draws)
+    np.testing.assert_array_equal(one.values, other.values)
+    assert one.draws[1] == 2 * EVERY
+    # What follows from order parameters is not judged.
+    assert "predictor" in every.judged
+    assert "predictor" not in thinned.judged

@@ -12,20 +12,26 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from sampler.errors import ExitCode
+from sampler.mcmc import marginal_likelihood
+from sampler.mcmc.algorithm import LARGEST_ERROR, Evidence
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.marginal_likelihood import (
+    MOST_APART,
+    Bridged,
     bridge,
     bridge_evidence,
-    bridge_halves,
     evidence_of_halves,
 )
 from sampler.mcmc.repetitions import statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
 from sampler.posterior.densities import log_ratios
-from sampler.posterior.importance_sampling import BatchedDensity, proposal_about
+from sampler.posterior.importance_sampling import (
+    BatchedDensity,
+    ImportanceDraws,
+    proposal_about,
+)
 from sampler.posterior.initial_distribution import InitialDistribution
-from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, settings
@@ -33,41 +39,11 @@ from tests.problems import (
     NUTS,
     SPLIT_HMC,
     TEMPERED,
-    exact_scalar_posterior,
     sampled,
     scalar_problem,
     space_of,
 )
 from tests.sampler.mcmc.laws import Linear, repetitions, with_mode
-
-
-def chains(space, *, count: int = 4, draws: int = 1000) -> np.ndarray:
-    """Points [chain, draw, coordinate] of NUTS chains."""
-    collected = sampled(space, NUTS, chains=count, warmup=300, draws=draws, seed=3)
-    sites = stored_sites(collected.draws, float(space.temperature))
-    return np.concatenate([sites[name] for name in space.shapes], axis=-1)
-
-
-@pytest.mark.slow
-def test_one_head_by_quadrature(rng):
-    problem, test = scalar_problem(rng)
-    exact = exact_scalar_posterior(problem, test).log_evidence
-    space = space_of(problem)
-    halves = bridge_halves(space, chains(space), seed=1)
-    for half in halves:
-        assert_within_mcse(half.value, exact, half.error)
-    found = evidence_of_halves(*halves)
-    assert found.trusted, found.text
-    assert found.error < 0.02
-    assert_within_mcse(found.value, exact, found.error)
-    # The mean of two independent halves has half the error of their difference.
-    one, other = halves
-    assert found.value == pytest.approx(0.5 * (one.value + other.value), rel=1e-12)
-    assert found.error == pytest.approx(0.5 * np.hypot(one.error, other.error), rel=1e-12)
-    # Draws of another posterior are not those of this one: the estimate must depend on them.
-    warmer = chains(space_of(replace(problem, temperature=8 * problem.temperature)))
-    wrong = bridge_evidence(space, warmer, seed=1)
-    assert abs(wrong.value - exact) > 4 * wrong.error
 
 
 @pytest.mark.slow
@@ -106,6 +82,78 @@ def test_too_many_coordinates_for_a_hessian_are_refused_by_check(tmp_path, capsy
     words = "check", recipe, *settings("sampler.evidence=true")
     assert in_process(*words) == ExitCode.BAD_INPUT
     assert "sampler.evidence = " in capsys.readouterr().err
+
+
+# --- by importance where its weights are good, else by bridge sampling
+
+
+@pytest.fixture(scope="module")
+def space():
+    return space_of(scalar_problem(np.random.default_rng(2))[0])
+
+
+BRIDGED = Evidence(-3.0, 0.1, "bridge", True, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "apart", "trusted"),
+    [
+        (0.1, 1.0, True),
+        (LARGEST_ERROR, MOST_APART, True),
+        (0.1, 1.01 * MOST_APART, False),
+        (1.01 * LARGEST_ERROR, 1.0, False),
+        (0.1, np.nan, False),
+        (np.nan, 1.0, False),
+        (np.inf, np.nan, False),
+    ],
+)
+def test_an_evidence_is_trusted_by_its_error_and_where_both_halves_agree(error, apart, trusted):
+    halves = Bridged(apart * 2.0 * error, 2.0 * error, 0), Bridged(0.0, 0.0, 0)
+    found = evidence_of_halves(*halves)
+    assert found.trusted is trusted
+    assert not evidence_of_halves(halves[0]._replace(lost=1), halves[1]).trusted
+
+
+@pytest.mark.parametrize(
+    ("spread", "shape", "lost", "method"),
+    [
+        (0.1, 0.7, 0, "importance"),
+        (0.1, 0.71, 0, "bridge"),
+        (0.1, 0.2, 3, "bridge"),
+        (3.0, 0.2, 0, "bridge"),
+    ],
+)
+def test_by_importance_an_evidence_needs_light_tails_all_densities_and_a_small_error(
+    spread, shape, lost, method, space, rng, monkeypatch
+):
+    """What weights lose counts where bridge sampling takes their place, which lost nothing."""
+    logs = spread * rng.standard_normal(400)
+    given = ImportanceDraws(np.zeros((400, 1)), logs, shape, lost)
+    assert (given.log_evidence_error <= LARGEST_ERROR) is (spread < 1.0)
+    monkeypatch.setattr(marginal_likelihood, "importance_draws", lambda *_: given)
+    monkeypatch.setattr(marginal_likelihood, "bridge_evidence", lambda *_: BRIDGED)
+    found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+    value, error = BRIDGED.value, BRIDGED.error
+    if method == "importance":
+        value, error = given.log_evidence, given.log_evidence_error
+    assert found.attributes == {
+        "log_evidence": value, "log_evidence_error": error,
+        "log_evidence_method": method, "log_evidence_trusted": int(lost == 0),
+        "log_evidence_lost": lost, "log_evidence_pareto_k": shape,
+    }  # fmt: skip
+
+
+def test_where_no_weight_is_finite_the_evidence_is_left_to_chains(space, monkeypatch):
+    def fail(*_):
+        raise FloatingPointError("none has a finite density")
+
+    monkeypatch.setattr(marginal_likelihood, "importance_draws", fail)
+    monkeypatch.setattr(
+        marginal_likelihood, "bridge_evidence", lambda *_: replace(BRIDGED, trusted=False)
+    )
+    found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+    assert (found.method, found.value) == ("bridge", BRIDGED.value)
+    assert found.attributes["log_evidence_trusted"] == 0
 
 
 # --- a density that is no number in a part of space: it is counted, said, and fails

@@ -1,16 +1,13 @@
 """Split Hamiltonian Monte Carlo: exact properties of its map, and the law that it samples."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from jax.interpreters import partial_eval
-from jax.tree_util import register_dataclass
 
-from sampler.mcmc import split_hmc
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.split_hmc import (
     SHARE_INDEPENDENT,
@@ -33,7 +30,6 @@ from tests.problems import (
     chain_settings,
     exact_scalar_posterior,
     random_problem,
-    scalar_problem,
     space_of,
 )
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
@@ -130,25 +126,6 @@ def test_a_trajectory_preserves_volume(space, rng):
     )
 
 
-@pytest.mark.slow
-def test_energy_error_falls_with_the_square_of_the_step(space, rng):
-    size = space.size
-    here, momentum = jnp.asarray(rng.standard_normal((2, size)))
-    gaussian, begin = Gaussian.standard(here), Begin(0.0, slope_at(space, here))
-
-    def error(count):
-        step = 1.2 / count
-        there, end, *_ = trajectory(here, momentum, begin, gaussian, step, count, space)
-        return float(energy(space, there, end) - energy(space, here, momentum))
-
-    ratio = error(16) / error(32)
-    assert abs(ratio - 4.0) < 0.2, f"expected 4, received {ratio}"
-
-
-def energy(space, z, momentum):
-    return 0.5 * momentum @ momentum + value_and_slope(space, z)[0]
-
-
 def test_moments_are_shrunk_towards_the_standard_normal(rng):
     """By nothing where they are far from it, wholly where they differ by noise alone."""
     count, size = 200, 400
@@ -212,73 +189,12 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     assert np.min(ess) >= SHARE_INDEPENDENT * 4 * 400
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_exact_posterior_of_a_single_path(precision):
-    problem, test = scalar_problem(np.random.default_rng(4))
-    exact = exact_scalar_posterior(problem, test)
-    space = space_of(problem, test=test)
-    if precision == "float32":
-        space = space.with_single_gradients()
-    settings = chain_settings(chains=4, warmup=100, draws=1500, seed=5)
-    found = collected(space, settings)
-    assert found.statistics["lp"].dtype == np.float64
-    for name, expected in (
-        ("order_parameter", exact.order_parameter[0]),
-        ("predictor_mean", exact.predictor_mean[:, None]),
-    ):
-        draws = found.draws[name]
-        assert_mean(draws, np.broadcast_to(expected, draws.shape[2:]), f"{name}, {precision}")
-
-
 def assert_mean(draws, expected, what) -> None:
     """The mean of draws [chain, draw, …] is the expected one, within its error."""
     axes = {"chain_axis": 0, "draw_axis": 1}
     mcse = array_stats.mcse(draws, method="mean", **axes)
     ess = array_stats.ess(draws, method="bulk", **axes)
     assert_within_mcse(draws.mean((0, 1)), expected, mcse, ess=ess, what=what)
-
-
-@register_dataclass
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WrongSlope(Linear):
-    """Slopes of another law: the walk is worse, its law is the same."""
-
-    def slope(self, point):
-        return 0.7 * super().slope(point)
-
-
-@pytest.mark.slow
-def test_the_law_does_not_depend_on_the_gradient():
-    # In one precision gradients come with values, from which they cannot differ.
-    plain = normal(known=False).with_single_gradients()
-    wrong = WrongSlope(**{one.name: getattr(plain, one.name) for one in fields(plain)})
-    settings = chain_settings(chains=4, warmup=100, draws=3000, seed=5)
-    draws = collected(wrong, settings).draws["x"]
-    for values, expected in ((draws, CENTRE), ((draws - CENTRE) ** 2, COVARIANCE)):
-        assert_mean(values, expected, "moments")
-
-
-@pytest.mark.parametrize("name", ["order_parameters", "weights", "features"])
-def test_what_a_gradient_reads_decides_whether_single_precision_may_pay(name, rng, monkeypatch):
-    """Arrays of the data that are left of its program where none is there in vain."""
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    space = space_of(problem, name.replace("features", "order_parameters"), whitened=False)
-    if name == "features":
-        space = replace(space, data=replace(space.data, stored=None))
-    leaves, tree = jax.tree.flatten(space.data)
-    program = jax.make_jaxpr(
-        lambda data, point: replace(space, data=jax.tree.unflatten(tree, data)).slope(point)
-    )(leaves, jnp.zeros(space.size))
-    _, used = partial_eval.dce_jaxpr(program.jaxpr, [True])
-    read = sum(leaf.size for leaf, is_used in zip(leaves, used[:-1], strict=True) if is_used)
-    assert sum(leaf.size for leaf in jax.tree.leaves(space.data.read_by_density)) == read > 0
-    # However many test examples there are.
-    monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", read + 1)
-    tests = jnp.tile(problem.attended, (100, 1, 1))
-    data = replace(space.data, attended_test=tests, stored_cross=None, gram=None)
-    many = replace(space, data=data)
-    assert ALGORITHM.suited(many).gradient_dtype == "float64"
 
 
 @pytest.mark.slow

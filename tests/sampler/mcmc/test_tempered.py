@@ -1,6 +1,6 @@
 """Tempered particles against known laws, and repetitions by the one contract of algorithms."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
 
-from sampler.mcmc.algorithm import Snapshot, SnapshotMismatch
+from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.tempered import (
     FALSE_ALARMS,
@@ -32,9 +32,6 @@ from tests.assertions import assert_within_mcse
 from tests.problems import (
     TEMPERED,
     chain_settings,
-    exact_scalar_posterior,
-    scalar_problem,
-    space_of,
 )
 from tests.sampler.mcmc.laws import Known, Linear, led, repetitions
 
@@ -280,22 +277,7 @@ def test_equal_starts_disagree_as_often_as_stated(count, rng):
     assert share < 1.5 * FALSE_ALARMS + 4 * error
 
 
-# --- problems of this program
-
-
-@pytest.mark.slow
-def test_all_spaces_have_the_evidence_of_quadrature(rng):
-    problem, test = scalar_problem(rng)
-    exact = exact_scalar_posterior(problem, test).log_evidence
-    for name in ("order_parameters", "hidden_weights", "weights"):
-        space = space_of(problem, name, test)
-        made = repetitions(InitialDistribution.prior(space), count=192, times=16)
-        value, error = evidence_of(made)
-        assert error < 0.3, name
-        assert_within_mcse(value, exact, error, what=name)
-
-
-# --- tempered repetitions by the one contract of algorithms: their chunks, and what goes on
+# --- tempered repetitions by the one contract of algorithms: their chunks
 
 
 FEATURES, LABELS, OF_LABELS = (
@@ -311,10 +293,10 @@ def space():
     return Linear.of(FEATURES, LABELS, OF_LABELS, np.zeros(2), np.ones(2))
 
 
-def made(space, settings=SETTINGS, resume=None):
-    """Every chunk, with the snapshot that was there when it came."""
+def made(space) -> list[Chunk]:
+    """Every chunk of repetitions."""
     chunks = []
-    TEMPERED.draw(space, settings, lambda one: chunks.append((one, one.snapshot)), resume)
+    TEMPERED.draw(space, SETTINGS, chunks.append)
     return chunks
 
 
@@ -324,7 +306,7 @@ def chunks(space):
 
 
 def test_draws_come_one_repetition_after_the_other(space, chunks):
-    drawn = [chunk for chunk, _ in chunks if chunk.phase == "draws"]
+    drawn = [chunk for chunk in chunks if chunk.phase == "draws"]
     assert [chunk.first for chunk in drawn] == [0, 1, 2]
     assert [(chunk.done, chunk.total) for chunk in drawn] == [(1, 3), (2, 3), (3, 3)]
     for chunk in drawn:
@@ -349,7 +331,7 @@ class Noisy(Linear):
 def test_random_numbers_beside_draws_are_independent_between_repetitions(space):
     """A mean over repetitions has the variance of as many numbers as there are draws."""
     noisy = Noisy(**{one.name: getattr(space, one.name) for one in fields(space) if one.init})
-    drawn = [one.observables["noise"] for one, _ in made(noisy) if one.phase == "draws"]
+    drawn = [one.observables["noise"] for one in made(noisy) if one.phase == "draws"]
     noise = np.concatenate(drawn)
     assert noise.shape == (SETTINGS.chains, SETTINGS.draws)
     assert len(np.unique(noise)) == noise.size
@@ -360,9 +342,9 @@ def test_random_numbers_beside_draws_are_independent_between_repetitions(space):
 
 def test_every_temperature_is_a_chunk_and_counts_once(chunks):
     collected = DrawCollector()
-    for chunk, _ in chunks:
+    for chunk in chunks:
         collected(chunk)
-    steps = [chunk.statistics["n_steps"] for chunk, _ in chunks if "n_steps" in chunk.statistics]
+    steps = [chunk.statistics["n_steps"] for chunk in chunks if "n_steps" in chunk.statistics]
     assert collected.total("n_steps") == sum(int(one.sum()) for one in steps)
     # Pilots and repetitions from the prior are no chains.
     path, temperatures = collected.warmup_statistics, collected.statistics["temperatures"][:, 0]
@@ -370,33 +352,5 @@ def test_every_temperature_is_a_chunk_and_counts_once(chunks):
     assert np.isfinite(path["power"]).sum(axis=1).tolist() == temperatures.tolist()
     assert path["n_steps"].sum() < collected.total("n_steps")
     assert collected.seconds["warmup"] == pytest.approx(
-        sum(chunk.seconds for chunk, _ in chunks if chunk.phase == "warmup")
+        sum(chunk.seconds for chunk in chunks if chunk.phase == "warmup")
     )
-
-
-def test_they_go_on_from_any_chunk_bit_for_bit(space, chunks):
-    for place in range(0, len(chunks) - 1, 4):
-        rest = made(space, resume=chunks[place][1])
-        assert len(rest) == len(chunks) - 1 - place
-        for (expected, _), (received, _) in zip(chunks[place + 1 :], rest, strict=True):
-            assert received.statistics.keys() == expected.statistics.keys()
-            for name, values in expected.statistics.items():
-                np.testing.assert_array_equal(received.statistics[name], values, err_msg=name)
-            if expected.points is not None:
-                np.testing.assert_array_equal(received.points, expected.points)
-
-
-def test_further_ones_are_those_of_a_longer_run(space, chunks):
-    longer = made(space, replace(SETTINGS, chains=5))
-    more = made(space, replace(SETTINGS, chains=5), resume=chunks[-1][1])
-    for expected, received in zip(longer[-len(more) :], more, strict=True):
-        for name, values in expected[0].statistics.items():
-            np.testing.assert_array_equal(received[0].statistics[name], values, err_msg=name)
-
-
-def test_a_snapshot_of_something_else_is_told(space, chunks):
-    _, last = chunks[-1]
-    foreign = {name: values for name, values in last.arrays.items() if "centres" not in name}
-    for other in (Snapshot("draws", 3, last.arrays), replace(last, arrays=foreign)):
-        with pytest.raises(SnapshotMismatch):
-            made(space, resume=other)

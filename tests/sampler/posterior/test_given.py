@@ -33,18 +33,23 @@ def observed_often(space, position, name):
 
 
 @pytest.mark.slow
-def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(rng):
-    """Given U_1, mean m(x) and variance v(x) + 𝒯 at the training inputs."""
+def test_new_labels_have_the_law_of_the_predictor_and_noise_of_their_own(rng):
+    """Given U_1, mean m(x) and variance v(x) + 𝒯 at the training inputs.
+
+    Independent of labels given the others: no correlation, with its error √(1/n).
+    """
     problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, temperature=0.5)
     space = space_of(problem, whitened=False)
     position = space.draw_prior(jax.random.key(2))
-    received = observed_often(space, position, "posterior_predictive").reshape(DRAWS, -1)
+    names = "posterior_predictive", "leave_one_out_predictive"
+    new, others = (observed_often(space, position, name).reshape(DRAWS, -1) for name in names)
     factor = space.factors(position)[0]
     mean, variance = Predictor.for_examples(problem, problem.attended)(factor)
     expected = np.asarray(variance).ravel() + problem.temperature
-    assert_within_mcse(received.mean(axis=0), np.ravel(mean), np.sqrt(expected / DRAWS))
-    error = expected * np.sqrt(2.0 / DRAWS)
-    assert_within_mcse(received.var(axis=0), expected, error)
+    assert_within_mcse(new.mean(axis=0), np.ravel(mean), np.sqrt(expected / DRAWS))
+    assert_within_mcse(new.var(axis=0), expected, expected * np.sqrt(2.0 / DRAWS))
+    both = np.corrcoef(new.T, others.T)[: new.shape[1], new.shape[1] :]
+    assert_within_mcse(both, np.zeros_like(both), np.full(both.shape, DRAWS**-0.5))
 
 
 @pytest.mark.slow
@@ -69,18 +74,6 @@ def test_labels_given_the_others_have_the_law_of_a_refit(compressed, rng):
     law = scipy.stats.multivariate_normal(mean, covariance)
     likelihood = space.observe(jax.random.key(0), position)["log_likelihood"][0]
     assert float(likelihood) == pytest.approx(law.logpdf(problem.labels[0]), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_new_labels_and_those_given_the_others_have_noise_of_their_own(rng):
-    """Given the position they are independent: no correlation, with its error √(1/n)."""
-    problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, temperature=0.5)
-    space = space_of(problem, whitened=False)
-    position = space.draw_prior(jax.random.key(2))
-    names = "posterior_predictive", "leave_one_out_predictive"
-    new, given = (observed_often(space, position, name).reshape(DRAWS, -1) for name in names)
-    both = np.corrcoef(new.T, given.T)[: new.shape[1], new.shape[1] :]
-    assert_within_mcse(both, np.zeros_like(both), np.full(both.shape, DRAWS**-0.5))
 
 
 # --- draws without data: order parameters and labels have the moments of their prior

@@ -10,8 +10,8 @@ import scipy.stats
 
 from sampler.posterior.importance_sampling import (
     BatchedDensity,
+    ImportanceDraws,
     draw_weighted,
-    importance_draws,
     proposal_about,
 )
 from sampler.posterior.importance_weights import (
@@ -22,35 +22,9 @@ from sampler.posterior.importance_weights import (
 from sampler.posterior.t_mixture import TMixture
 from tests.assertions import assert_within_mcse
 from tests.problems import (
-    exact_scalar_posterior,
     scalar_problem,
     space_of,
-    weighted_mean_and_error,
 )
-
-
-def overlaps_of(space, draws):
-    """U_1 … U_a [draw, p, p] of importance draws."""
-    factors = jax.jit(jax.vmap(lambda point: space.factors(space.unflatten(point))))
-    return [np.asarray(f @ f.swapaxes(1, 2)) for f in factors(jnp.asarray(draws.points))]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("adapted", [True, False])
-def test_one_head_by_quadrature(adapted, rng):
-    problem, test = scalar_problem(rng)
-    exact = exact_scalar_posterior(problem, test)
-    space = space_of(problem)
-    draws = importance_draws(space, 20_000, seed=1, adapted=adapted)
-    assert draws.trusted, draws.explain()
-    overlap, readout = (values[:, 0, 0] for values in overlaps_of(space, draws))
-    for values, (mean, deviation) in ((overlap, exact.order_parameter), (readout, exact.readout)):
-        received, error = weighted_mean_and_error(draws.weights, values)
-        assert_within_mcse(received, mean, error, ess=draws.effective_sample_size)
-        square, error = weighted_mean_and_error(draws.weights, (values - mean) ** 2)
-        assert_within_mcse(square, deviation**2, error)
-    assert_within_mcse(draws.log_evidence, exact.log_evidence, draws.log_evidence_error)
-
 
 SHARES = np.array([0.3, 0.7])
 
@@ -184,3 +158,23 @@ def test_weights_of_large_logarithms_sum_to_one_and_are_resampled(rng):
         weights = normalised_weights(log_weights)
         assert abs(weights.sum() - 1.0) <= len(weights) * np.finfo(float).eps
         assert len(systematic_resampling(weights, 5, rng)) == 5
+
+
+def weighted(log_weights, shape: float, lost: int = 0) -> ImportanceDraws:
+    """Draws with these weights, of a tail that has this shape."""
+    points = np.zeros((len(log_weights), 1))
+    return ImportanceDraws(points, log_weights, shape, lost)
+
+
+@pytest.mark.parametrize("shape", [-0.2, 0.3, 0.5, 0.6, 0.7])
+def test_the_error_of_the_evidence_falls_more_slowly_where_weights_have_no_variance(shape, rng):
+    """That of a mean of n numbers whose tail is k > ½ as n^(k − 1), not as n^(−½)."""
+    log_weights = rng.standard_normal(3000)
+    weights = np.exp(log_weights)
+    plain = weights.std(ddof=1) / weights.mean() / np.sqrt(len(weights))
+    slower = 3000.0 ** (shape - 1.0) / 3000.0**-0.5 if shape > 0.5 else 1.0
+    found = weighted(log_weights, shape)
+    assert found.log_evidence_error == pytest.approx(slower * plain, rel=1e-9)
+    assert found.trusted
+    assert not weighted(log_weights, 0.7 + 1e-9).trusted
+    assert not weighted(log_weights, shape, lost=1).trusted

@@ -1,4 +1,4 @@
-"""Attention that is sampled: at known logits that of fixed attention, and laws by quadrature."""
+"""Attention that is sampled: at known logits that of fixed attention, and its infinite width."""
 
 import jax
 import jax.numpy as jnp
@@ -7,24 +7,16 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from sampler.attention.learned import LearnedHeads
-from sampler.attention.sampled import SampledAttention
-from sampler.attention.variants import Softmax
 from sampler.data.make import build_task
-from sampler.posterior.data import SampledPaths
 from sampler.posterior.space import Space
-from sampler.token_problem import LearnedProblem
-from tests.assertions import assert_within_mcse
 from tests.learned import (
     DIGITS,
     MARKOV,
-    SERIES,
     learned_problem,
     learned_recipe,
     logits_of_random_heads,
     problem_with_random_heads,
 )
-from theory.architecture import Architecture
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
 CASES = {
@@ -34,11 +26,6 @@ CASES = {
         "network": {"readout": "first"},
     },
     "narrow, a layer without": {"heads": (("learned", "learned"), ("uniform",)), "widths": 1},
-    "series": {
-        "task": SERIES,
-        "heads": (("lag", "learned"), ("learned",)),
-        "attention": {"lag": 2},
-    },
     "three outputs": {"task": DIGITS, "heads": (("learned", "similar"),)},
     "hypernetwork": {"heads": (("learned", "good"),), "network": {"hypernetwork": True}},
     "temperature sampled": {"posterior": {"temperature_spread": 0.4}},
@@ -48,16 +35,6 @@ CASES = {
     },
     "pooled and normalised": {
         "attention": {"form": {"kind": "scaled_heads", "scale": 2, "beta": 1.0}}
-    },
-    # Of its logits keys alone are read, which random heads of this task have weights for.
-    "robust": {
-        "task": SERIES,
-        "heads": (("learned", "random"), ("learned",)),
-        "attention": {"lag": 2, "form": {"kind": "robust", "limit": 1.5}},
-    },
-    "head normalised": {
-        "heads": (("learned", "learned"), ("learned", "learned")),
-        "attention": {"form": {"kind": "head_normalised"}},
     },
     "a variant a head": {
         "attention": {
@@ -142,109 +119,6 @@ def test_blocks_of_examples_change_nothing(monkeypatch):
     received = jax.value_and_grad(space.potential)(point)
     np.testing.assert_allclose(received[0], expected[0], rtol=1e-13)
     np.testing.assert_allclose(received[1], expected[1], rtol=1e-10, atol=1e-12)
-
-
-# --- laws of networks with learned heads, against integrals and simulations that know no density
-
-
-DRAWS = 20_000
-
-
-def of_positions(rng, widths=(3, 2), deviation=1.2) -> LearnedProblem:
-    """One layer, one head, two tokens, logits of positions alone: a line of attention."""
-    architecture = Architecture((1,), widths, (0.8, 1.3, 0.9), channels=3)
-    heads = LearnedHeads("positions", np.array([deviation]), ((True,),), ((Softmax(),),))
-    attention = SampledAttention.of(heads, 2, 3, (False,), "last")
-    inputs = rng.standard_normal((6, 2, 3))
-    labels = (inputs[:, :1] @ np.array([1.0, -0.5, 0.8]))[:, :, None][:, :, 0]
-    empty = (np.empty((6, 1, 2, 2)),)
-    tokens = attention.tokens(inputs[:4], (empty[0][:4],))
-    data = SampledPaths(
-        labels=jnp.asarray(labels[:4]),
-        attention=attention,
-        tokens=tokens,
-        tokens_test=attention.tokens(inputs[4:], (empty[0][4:],)),
-    )
-    return LearnedProblem(
-        network=architecture, data=data, temperature=0.2, path_names=("0",), head_names=(("0",),),
-        exchangeable=False,
-    )  # fmt: skip
-
-
-def quadrature(problem: LearnedProblem) -> dict[str, np.ndarray]:
-    """Posterior moments by quadrature over the difference of logits, u_a and U_1."""
-    data, arch = problem.data, problem.architecture
-    deviation = float(data.attention.scale[0])
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    differences, of_difference = np.sqrt(2.0) * deviation * nodes, weights
-    laws = []
-    for width in arch.widths:  # χ²_N/N: Gauss–Laguerre
-        chi, weight = scipy.special.roots_genlaguerre(60, width / 2.0 - 1.0)
-        laws.append((2.0 * chi / width, weight))
-    (first, of_first), (top, of_top) = laws
-    overlaps = arch.variances[1] * arch.variances[2] * np.outer(first, top).ravel()
-    of_overlap = np.outer(of_first, of_top).ravel()
-    train, test = (np.asarray(one.inputs) for one in (data.tokens, data.tokens_test))
-    labels, temperature = np.asarray(data.labels)[:, 0], problem.temperature
-    total, sums = 0.0, {}
-    for difference, weight in zip(differences, of_difference, strict=True):
-        first_token = 1.0 / (1.0 + np.exp(-difference))
-        read = np.array([first_token, 1.0 - first_token])
-        scale = np.sqrt(arch.variances[0] / arch.channels)
-        mine, theirs = scale * read @ train, scale * read @ test
-        values, vectors = np.linalg.eigh(mine @ mine.T)
-        rotated = vectors.T @ labels
-        noisy = overlaps[:, None] * values + temperature
-        likelihood = np.exp(-0.5 * (np.log(2 * np.pi * noisy) + rotated**2 / noisy).sum(axis=1))
-        mass = weight * of_overlap * likelihood
-        cross = theirs @ mine.T @ vectors
-        mean = overlaps[:, None] * ((rotated / noisy) @ cross.T)
-        prior = (theirs**2).sum(axis=1)
-        variance = overlaps[:, None] * prior - overlaps[:, None] ** 2 * ((1 / noisy) @ cross.T**2)
-        moments = {
-            "attention": np.full(len(overlaps), first_token),
-            "attention squared": np.full(len(overlaps), first_token**2),
-            "order_parameter": overlaps,
-            "predictor_mean": mean,
-            "predictor_variance": variance,
-        }
-        total += mass.sum()
-        for name, values_of in moments.items():
-            sums[name] = sums.get(name, 0.0) + mass @ values_of
-    normal = np.sqrt(2 * np.pi) * np.prod([scipy.special.gamma(n / 2.0) for n in arch.widths])
-    found = {name: one / total for name, one in sums.items()}
-    return found | {"evidence": total / normal}
-
-
-@pytest.mark.slow
-def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
-    """Prior draws of the density, weighted by its likelihood, are draws of the posterior."""
-    problem = of_positions(rng)
-    exact = quadrature(problem)
-    space = problem.space("order_parameters")
-    keys = jax.random.split(jax.random.key(7), DRAWS)
-
-    @jax.jit
-    def one(key):
-        position = space.draw_prior(key)
-        found = space.observe(key, position)
-        omega = space.data.attention.matrices(position, space.data.tokens)[0]
-        kept = ("predictor_mean", "predictor_variance")
-        read, overlap = omega[0, 0, 0, 0], space.factors(position)[0][0, 0] ** 2
-        observed = {"attention": read, "attention squared": read**2, "order_parameter": overlap}
-        return space.log_likelihood(position), observed | {name: found[name] for name in kept}
-
-    log_likelihood, draws = jax.lax.map(one, keys, batch_size=500)
-    weights = np.exp(np.asarray(log_likelihood))
-    error = weights.std() / np.sqrt(DRAWS)
-    assert abs(weights.mean() - exact["evidence"]) < 4 * error < 0.1 * exact["evidence"]
-    weights /= weights.sum()
-    assert 1.0 / np.sum(weights**2) > 1000
-    for name, values in draws.items():
-        values = np.asarray(values).reshape(DRAWS, -1)
-        mean = weights @ values
-        mcse = np.sqrt(weights**2 @ (values - mean) ** 2)
-        assert_within_mcse(mean, np.ravel(exact[name]), mcse, what=name)
 
 
 @pytest.mark.slow

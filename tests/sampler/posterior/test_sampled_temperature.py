@@ -7,21 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from scipy.special import logsumexp
 
 from sampler.network import network_outputs
-from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
-    exact_scalar_posterior,
     random_problem,
-    scalar_problem,
     space_of,
-    weighted_mean_and_error,
 )
 from theory import LearningProblem
 
@@ -88,33 +83,6 @@ def test_points_of_stored_draws_are_those_that_were_observed(rng):
     assert found.keys() == position.keys()
     for site, values in position.items():
         assert_equal_to_rounding(found[site][0, 0], values, operations=10, scale=1.0, what=site)
-
-
-def quadrature(problem: LearningProblem, test, nodes: int = 32):
-    """Evidence and E[ln 𝒯/𝒯_0] of a scalar problem by Gauss and Hermite."""
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-    shifts = problem.temperature_spread * points
-    logs = np.log(weights / weights.sum())
-    for place, shift in enumerate(shifts):
-        known = known_problem(problem, {TEMPERATURE: [shift]})
-        logs[place] += exact_scalar_posterior(known, test, points=120).log_evidence
-    evidence = logsumexp(logs)
-    return evidence, np.exp(logs - evidence) @ shifts
-
-
-@pytest.mark.slow
-def test_one_head_by_quadrature(rng):
-    problem, test = scalar_problem(rng)
-    problem = replace(problem, temperature_spread=SPREAD)
-    evidence, temperature = quadrature(problem, test)
-    space = space_of(problem)
-    found = importance_draws(space, 20_000, seed=5)
-    assert found.trusted, found.explain()
-    ess = found.effective_sample_size
-    assert_within_mcse(found.log_evidence, evidence, found.log_evidence_error, ess=ess)
-    shifts = np.asarray(space.unflatten(jnp.asarray(found.points))[TEMPERATURE])[:, 0]
-    mean, error = weighted_mean_and_error(found.weights, shifts)
-    assert_within_mcse(mean, temperature, error, ess=ess)
 
 
 @pytest.mark.slow

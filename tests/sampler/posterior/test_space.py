@@ -16,7 +16,7 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
 from sampler.posterior.order_parameters import StandardisedLogChi
-from sampler.posterior.space import TEMPERATURE, Space
+from sampler.posterior.space import Space
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, SPLIT_HMC, chain_settings, random_problem, space_of
 from theory.wishart_chain import draw_log_chi
@@ -65,32 +65,6 @@ def test_the_slope_is_that_of_finite_differences_also_in_single_precision(space,
     assert 0.0 < np.linalg.norm(rough - slope) < 1e-4 * np.linalg.norm(slope)
     # The value is that of double precision.
     assert float(single.potential(point)) == pytest.approx(float(value(point)), rel=1e-12)
-
-
-def test_the_reference_is_the_mode_or_else_the_prior(rng):
-    """Without a mode: E ln χ² = ψ(ν/2) + ln 2 in Bartlett coordinates, by quadrature of χ."""
-    problem = replace(random_problem(ARCHITECTURES["one layer"], rng), temperature_spread=SPREAD)
-    known, unknown = (space_of(problem, whitened=whitened) for whitened in (True, False))
-    assert known.reference is known.mode.gaussian
-    assert unknown.mode is None
-    centre = unknown.unflatten(unknown.reference.centre)
-    scale = unknown.unflatten(unknown.reference.scale)
-    for layer, shape in enumerate(problem.architecture.widths, start=1):
-        rank = len(centre[f"chi_{layer}"])
-        for place, degrees in enumerate(shape - np.arange(rank)):
-            chi = scipy.stats.chi(degrees)
-
-            def t(c, degrees=degrees):
-                return np.sqrt(2.0 * degrees) * np.log(c / np.sqrt(degrees))
-
-            mean = chi.expect(t)
-            deviation = np.sqrt(chi.expect(lambda c, m=mean, t=t: (t(c) - m) ** 2))
-            assert centre[f"chi_{layer}"][place] == pytest.approx(mean, rel=1e-6)
-            assert scale[f"chi_{layer}"][place] == pytest.approx(deviation, rel=1e-6)
-        if f"lower_{layer}" in centre:
-            assert not np.any(centre[f"lower_{layer}"])
-            assert np.all(scale[f"lower_{layer}"] == 1.0)
-    assert (float(centre[TEMPERATURE][0]), float(scale[TEMPERATURE][0])) == (0.0, SPREAD)
 
 
 @pytest.mark.slow
@@ -198,6 +172,33 @@ def test_the_density_changes_by_a_constant_that_is_known(name, law, rng):
     expected = potentials(problem) + more(problem)
     received = potentials(change(problem))
     assert_equal_to_rounding(received, expected, operations=1e4, condition=1e3)
+
+
+@pytest.mark.parametrize("space", ["hidden_weights", "weights"])
+@pytest.mark.parametrize("name", NAMES)
+def test_heads_may_be_exchanged_with_their_weights(name, space, rng):
+    """The density of weights stays, and overlaps of their paths go with them."""
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=0.3)
+    heads = problem.architecture.heads
+    orders = [rng.permutation(count) for count in heads]
+    paths = np.arange(problem.architecture.path_count).reshape(heads)[np.ix_(*orders)].ravel()
+    posterior, other = (
+        space_of(one, space, whitened=False)
+        for one in (problem, replace(problem, attended=problem.attended[:, paths]))
+    )
+    position = posterior.unflatten(jnp.asarray(rng.standard_normal(posterior.size)))
+    layers = enumerate(orders, start=1)
+    moved = position | {f"V_{layer}": position[f"V_{layer}"][order] for layer, order in layers}
+    expected, received = float(posterior.log_density(position)), float(other.log_density(moved))
+    assert received == pytest.approx(expected, rel=1e-10)
+    one, two = (
+        of.observe(jax.random.key(1), at)["order_parameter"]
+        for of, at in ((posterior, position), (other, moved))
+    )
+    if space == "weights":
+        outputs = problem.architecture.outputs
+        rows = (paths[:, None] * outputs + np.arange(outputs)).ravel()
+        np.testing.assert_allclose(two, np.asarray(one)[np.ix_(rows, rows)], rtol=1e-10)
 
 
 # --- what a new space touches: one class, and one for its data
