@@ -24,10 +24,8 @@ from theory import (
     predict,
     solve_saddle_point,
 )
-from theory.action_functional import ActionByProducts
 from theory.nonlinear_kernels import first_moment, kernels_at, pair_moment
 
-TWO = Architecture((2, 3), (13, 9, 11), (0.9, 1.5, 0.6, 1.3), 4)
 OUTPUTS = Architecture((3, 2), (23, 9, 7), (0.9, 1.5, 0.6, 1.3), 4, 2)
 
 
@@ -139,30 +137,3 @@ def test_infinite_width_is_where_all_order_parameters_are_those_of_the_prior(rng
         both = np.kron(getattr(expected, name), outputs)
         assert_equal_to_rounding(getattr(received, name), both, operations=200)
     assert_equal_to_rounding(received.prior, np.repeat(expected.prior, 2), operations=200)
-
-
-@pytest.mark.slow
-def test_the_minimum_is_one_and_found_from_other_starts(rng):
-    """The slope of the action is zero there by differences, and no start finds another one."""
-    problem, _, _ = nonlinear_problem(TWO, "relu", rng, examples=10)
-    found = solve_by_heads(problem, starts=2, seed=3)
-    assert found.converged
-    assert found.smallest_hessian_eigenvalue > 0
-    assert found.start_disagreement < 1e-8 / found.smallest_hessian_eigenvalue
-    energy = HeadsEnergy(kernel_parts(problem, problem.train), problem.labels, problem.temperature)
-    function, step = ActionByProducts(TWO, energy), 1e-4
-    point_of = function.coordinates.point_of
-    matrices = [np.asarray(u) for u in found.order_parameters.matrices]
-    kicks = [rng.standard_normal(u.shape) for u in matrices]
-    kicks = [(kick + kick.T) * np.abs(u).min() for kick, u in zip(kicks, matrices, strict=True)]
-
-    def value(length):
-        moved = (u + length * k for u, k in zip(matrices, kicks, strict=True))
-        return function.value_and_gradient(point_of(order_parameters_of(moved).factors))[0]
-
-    up, lowest, down = (value(length) for length in (step, 0.0, -step))
-    assert_equal_to_rounding(lowest, found.action, operations=1000)
-    curvature = (up - 2 * lowest + down) / step**2
-    assert curvature > 0
-    # The odd part left is a third derivative times step³.
-    assert abs(up - down) / 2 < 10 * curvature * step**3

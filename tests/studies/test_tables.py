@@ -118,12 +118,3 @@ def assert_fields_are_kept(name: str, made: dict) -> None:
     """Kept numbers have exactly the fields that the study writes."""
     kept = Study.kept(study_of(name))
     assert same_fields(fields(kept), fields(made)) == []
-
-
-def test_fields_that_differ_are_named():
-    made = {"10": {"a": 1.0, "b": {"value": 1, "error": 2}}, "mean": {"a": None}}
-    assert same_fields(fields(made | {"20": made["10"]}), fields(made)) == []
-    assert same_fields(fields(made | {"extra": 2}), fields(made)) == ["extra: not made"]
-    assert same_fields(fields(made | {"20": {"c": 1}}), fields(made)) == ["20: not made"]
-    without = {"10": {"a": 1.0}, "mean": {"a": None}}
-    assert same_fields(fields(without), fields(made)) == ["10/b: not kept"]
