@@ -139,8 +139,8 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> tuple[str, str, str]:
     (best, operations), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
     reason = f"{operations:.1e} operations per effective draw"
     if others:
-        pair, more = others[0]
-        reason += f"; next {', '.join(pair)} with {more:.1e}"
+        (space, algorithm), more = others[0]
+        reason += f"; {algorithm} in {space} needs {more:.1e}"
     return *best, reason
 
 
