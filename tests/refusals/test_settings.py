@@ -115,45 +115,31 @@ def swept(start: str, over: str, *settings: str, words: tuple[str, ...] = ()) ->
 GRID_TO_SOLVE = refused(
     "network.norm = 'after'", "sweep.network.norm=['none', 'after']", command="solve"
 )
-LARGE, NO_WEIGHTS = f"{2 * 10**13}", "sampler.weight_draws=0"
+NO_WEIGHTS = "sampler.weight_draws=0"
 CASES = [
     # Misspelt: in a section, its name, in tables in tables, on the command line.
     refused("sampler.chians = 4", recipe="misspelt", tables=True, remedy="sampler.chains"),
-    refused("network.mlp.widht = 3", recipe="misspelt_table", remedy="network.mlp.width"),
-    section("network.widhts = 10", "network.widhts=10", remedy="network.widths"),
     section("samplr = {", "samplr.chains=3", remedy="sampler"),
-    section("task.tokns = 3", "task.tokns=3", remedy="task.tokens"),
     section("network.temperature = 1", "network.temperature=1", remedy="posterior.temperature"),
     section("attention.learned.rnak = 2", "attention.learned.rnak=2", remedy="learned.rank"),
-    section("attention.form = {", "attention.form={kind='softmax', scal=2.0}"),
     swept("network.widhts = 3", "network.widhts=3,4"),
-    refused("temperature = 1.0", "temperature=1.0"),
     # Of another type, out of limits, unknown by name.
     section("network.widths = 'ten'", "network.widths=ten"),
-    section("sampler.chains = 2.5", "sampler.chains=2.5"),
-    section("network.residual = 1", "network.residual=1"),
-    section("network.mlp = 3", "network.mlp=3"),
-    section("network = 3", "network=3"),
     section("posterior.temperature = -1", "posterior.temperature=-1"),
-    section("sampler.seed = 4294967296", "sampler.seed=4294967296"),
+    section("network.variances[3] = nan", "network.variances=[1, 1, 1, nan]"),
     section("task.kind = 'markov_chian'", "task.kind=markov_chian"),
     section("sampler.algorithm = 'gibbs'", "sampler.algorithm=gibbs"),
     section("sampler.space = 'wieghts'", "sampler.space=wieghts"),
     section("attention.heads[0][0] = 'god'", "attention.heads=[['god']]"),
     section("attention.form = {'kind': 'sofmax'}", "attention.form={kind='sofmax'}"),
-    section("network.variances[3] = nan", "network.variances=[1, 1, 1, nan]"),
-    section("network.readout = 'median'", "network.readout=median"),
     section("task.features = 5", "task.features=5"),
     section("name = 'a/b'", "name=a/b"),
     refused(r"task.path = 'a\x00b'", 'task={kind="arrays", path="a\\u0000b"}'),
     # What is no setting with a value, or no grid.
     refused("--set = 'network.widths'", "network.widths"),
     refused("--set posterior.temperature = '[0.1,'", "posterior.temperature=[0.1,"),
-    refused("--set network.widths = ", "network.widths=1\nname=2"),
     swept("--over", "network.widths"),
     swept("--over network.widths", "network.widths=1,,2"),
-    swept("--over network.widths", "network.widths=5:5"),
-    swept("--over network.widths", "network.widths=[1,2"),
     swept("--over sampler.seed", "sampler.seed=0:10000000000"),
     # Settings that do not go together, or without each other.
     section("network.mlp.width = (absent)", "network.mlp.activation=relu"),
@@ -175,15 +161,12 @@ CASES = [
             remedy="network.residual"),
     # Networks outside the theory have no order parameters, and nothing to be solved.
     refused("network.values", "network.values=relu", "network.hypernetwork=true", command="solve"),
-    refused("network.mlp", "network.mlp={width=2}", command="solve"),
-    refused("network.norm = 'after'", "network.norm=after", command="solve"),
     GRID_TO_SOLVE,
     refused("sampler.space", "network.residual=true", "sampler.space=order_parameters"),
     refused("sampler.space", "network.norm=after", "sampler.evidence=true"),
     refused("network.widths", "network.residual=true", "network.widths=[3, 2, 3]"),
     # Single precision is for weights.
     refused("sampler.precision", "sampler.precision=float32", "sampler.space=order_parameters"),
-    refused("sampler.precision", "sampler.precision=float32", "sampler.evidence=true"),
     refused("sampler.precision", "sampler.precision=float32", "network.widths=infinite",
             NO_WEIGHTS, recipe="learned"),
     # Attention that is sampled.
@@ -198,13 +181,12 @@ CASES = [
            "attention.learned.form=positions", NO_WEIGHTS),
           ("sampler.evidence", "run", "sampler.evidence=true"),
           ("attention.learned.rank", "run", "attention.learned.rank=2"),
-          ("attention.learned.variance", "run", "attention.learned.variance=2.0"),
           ("sampler.space", "run", "sampler.space=attention", NO_WEIGHTS),
           ("sampler.weight_draws", "run", "network.widths=infinite"),
           ("attention.heads (train split)", "run", "task.examples_train=900000"))),
     # Particles, which are no chains.
-    *(refused(setting.partition("=")[0], setting, recipe="tempered")
-      for setting in ("sampler.draws=100", "sampler.precision=float32", "sampler.repetitions=3")),
+    refused("sampler.draws", "sampler.draws=100", recipe="tempered"),
+    refused("sampler.repetitions", "sampler.repetitions=3", recipe="tempered"),
     # Sweeps over what is no setting, of a value that cannot be used, and not as asked for.
     swept("sweep = 'name'", "name=a,b"),
     swept("sweep = 'network'", "network={widths=3},{widths=4}"),
@@ -220,26 +202,19 @@ CASES = [
     *(refused("recipe = '", recipe=name) for name in ("unended", "no_text", "absent")),
     refused("task = 3", recipe="number", tables=True),
     refused("name = ", recipe="nameless"),
-    refused("attention.heads = (absent)", "attention.inverse_temperature=2.0", recipe="wide"),
     refused("task.path = '", recipe="missing"),
-    refused("task.path = '", "task.path=missing.h5", recipe="missing"),
-    refused("labels_train = (6", recipe="shape"),
-    refused("labels_train = ", recipe="text"),
+    refused("attention.heads = (absent)", "attention.inverse_temperature=2.0", recipe="wide"),
     refused("inputs_train[2, 1, 1] = nan", recipe="not_finite"),
-    refused("attention_train_1 = (absent)", recipe="no_attention"),
     # What only a plan shows: more than there are draws, or coordinates, or memory.
     refused("task.examples_validation = 1", "task.examples_validation=1"),
-    refused("sampler.weight_draws = 50", "sampler.draws=20", "sampler.weight_draws=50"),
     swept("sampler.weight_draws = 50", "sampler.weight_draws=2,50", "sampler.draws=20"),
     refused("sampler.draws = 7", "sampler.draws=7", "sampler.evidence=true",
             "sampler.space=order_parameters"),
     refused("sampler.evidence = True", "network.widths=100", "sampler.evidence=true",
             "sampler.space=order_parameters", recipe="wide"),
-    *(refused("memory = ", setting)
-      for setting in (f"task.examples_train={LARGE}", "task.features=200000000",
-                      "sampler.draws=100000000000", "sampler.chains=1000000000")),
+    refused("memory = ", "task.features=200000000"),
+    refused("memory = ", "sampler.draws=100000000000"),
     swept("memory = ", "sampler.chains=4,1000000000"),
-    swept("memory = ", f"task.examples_train=4,{LARGE}"),
 ]  # fmt: skip
 
 LEARNED = SMALLEST.replace(
@@ -248,7 +223,6 @@ LEARNED = SMALLEST.replace(
 RECIPES = {
     "tiny": SMALLEST,
     "misspelt": f"{SMALLEST}[sampler]\nchians = 4\n",
-    "misspelt_table": SMALLEST.replace("widths = 3", "widths = 3\nmlp = {widht = 3}"),
     "no_widths": SMALLEST.replace("widths = 3", ""),
     "nameless": SMALLEST.replace('name = "tiny"', ""),
     "learned": f'{LEARNED}[sampler]\nalgorithm = "hmc"\nweight_draws = 2\n',
@@ -269,16 +243,10 @@ def arrays(heads: int = 2) -> dict[str, np.ndarray]:
 
 
 def bad_arrays() -> dict[str, dict[str, np.ndarray]]:
-    """Name of the file → arrays, each wrong in its way, the last by p(p + 1)/2 for 72 heads."""
-    not_finite = arrays()["inputs_train"]
-    not_finite[2, 1, 1] = np.nan
-    return {
-        "shape": arrays() | {"labels_train": np.ones(6)},
-        "text": arrays() | {"labels_train": np.array(list("abcde"))},
-        "not_finite": arrays() | {"inputs_train": not_finite},
-        "no_attention": {key: v for key, v in arrays().items() if key != "attention_train_1"},
-        "wide": arrays(heads=72),
-    }
+    """Name of the file → arrays; of 72 heads there are p(p + 1)/2 order parameters."""
+    spoilt = arrays()
+    spoilt["inputs_train"][2, 1, 1] = np.nan
+    return {"not_finite": spoilt, "wide": arrays(heads=72)}
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,6 @@ def other_queries(model, batch):
         (HalfMasked, padded(PADDING | True), {}, "tokens of example 0 = 0"),
         (Unsaid, BATCH, {}, "attention to token 4 of example 0 = .*attention_mask"),
         (Changing, BATCH, {"attention": other_queries}, r"attention of layer 1 = \(3, 2, 5, 3\)"),
-        (Cross, {"tokens": [[1.0], [1.0, 2.0]]}, {}, "tokens = "),
     ],
 )
 def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
@@ -91,14 +90,13 @@ def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
 
 
 @pytest.mark.parametrize(("name", "mask"), [("encoder", "padding"), ("gpt2", "attention_mask")])
-@pytest.mark.parametrize("batch_size", [1, 2, 64])
-def test_a_sequence_of_padding_alone_has_its_number_among_all(name, mask, batch_size):
+def test_a_sequence_of_padding_alone_has_its_number_among_all(name, mask):
+    """Also in a later batch; nn.MultiheadAttention makes NaN of it, which is not looked at."""
     made = family(name)
     inputs = inputs_of(made, "right")
     inputs[mask][2] = int(mask == "padding")
     with pytest.raises(InputError) as caught:
-        record_attention(made.model, inputs, batch_size=batch_size)
-    # nn.MultiheadAttention makes NaN of it, which is not looked at
+        record_attention(made.model, inputs, batch_size=2)
     assert caught.value.field == "tokens of example 2"
 
 
@@ -106,12 +104,9 @@ def test_a_sequence_of_padding_alone_has_its_number_among_all(name, mask, batch_
     ("layers", "heads", "message"),
     [
         ((2, 3), None, "layers = .*layers 1 to 2"),
-        ((0, 1), None, "layers = "),
         ((2, 1), None, "layers = "),
-        ((2,), None, "layers = "),
         (None, {1: [2]}, r"heads\[1\] = "),
         (None, {2: [0, 0]}, r"heads\[2\] = "),
-        (None, {3: [0]}, "heads = "),
         (None, [[0], [1]], "heads = "),
     ],
 )
@@ -127,9 +122,7 @@ TWO, ONE = (BATCH[:2], torch.tensor([1.0, -1.0])), BATCH[:1]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"path": "mine.txt"}, "path = "),
         ({"train": (TWO[0], torch.tensor([0, 1]))}, "labels_train = .*class numbers"),
-        ({"batch_size": 0}, "batch_size = "),
         ({"train": iter([])}, r"train = \(no examples\)"),
         ({"test": (ONE, torch.tensor([torch.inf]))}, "labels_test = "),
         ({"test": (ONE, torch.ones(1, 2))}, "labels_test = "),
