@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -122,25 +121,23 @@ def results(tmp_path, monkeypatch) -> Path:
     return RESULTS
 
 
-def test_runs_are_listed_the_newest_first(results, capsys):
+def test_runs_are_listed_the_newest_first_and_latest_is_that(results, capsys):
     (results / "no run").mkdir()
-    assert [path.name for path in runs_in([results])] == ["new", "old", "older"]
-    (results / "by hand").mkdir()
-    for text in ("", "sweep = 3", "[sweep.network]\nwidths = 3", "[sweep]\n'a.b' = [1, 2]"):
-        (results / "by hand" / "recipe.toml").write_text(text)
-        assert in_process("list", results / "by hand") == ExitCode.OK
-        assert str(results / "by hand") in capsys.readouterr().out
-    shutil.rmtree(results / "by hand")
+    every = [str(results / name) for name in ("new", "old", "older")]
+    assert [str(path) for path in runs_in([results])] == every
     assert in_process("list") == ExitCode.OK
     text = capsys.readouterr().out
-    assert [text.index(f"{results / name}\n") for name in ("new", "old", "older")] == sorted(
-        text.index(f"{results / name}\n") for name in ("new", "old", "older")
-    )
-    assert in_process("list", results / "old", results / "older") == ExitCode.OK
-    assert str(results / "new") not in capsys.readouterr().out
-
-
-def test_latest_is_the_newest_run(results, capsys):
-    assert in_process("status", "latest", results / "older") == ExitCode.OK
+    places = [text.index(f"{name}\n") for name in every]
+    assert places == sorted(places)
+    assert in_process("list", *every[1:]) == ExitCode.OK
+    assert f"{every[0]}\n" not in capsys.readouterr().out
+    assert in_process("status", "latest", every[2]) == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[0] for line in lines] == [str(results / n) for n in ("new", "older")]
+    assert [line.split(": ")[0] for line in lines] == [every[0], every[2]]
+
+
+@pytest.mark.parametrize("text", ["", "sweep = 3", "[sweep.network]\nwidths = 3"])
+def test_a_recipe_that_was_written_by_hand_is_listed(text, tmp_path, capsys):
+    (tmp_path / "recipe.toml").write_text(text)
+    assert in_process("list", tmp_path) == ExitCode.OK
+    assert str(tmp_path) in capsys.readouterr().out
