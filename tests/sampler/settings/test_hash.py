@@ -24,11 +24,6 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
         "sampler.max_minutes",
         "sampler.repetitions",
     }
-    grid = Recipe(**recipe.model_dump() | {"sweep": {"network.widths": [3, 4]}})
-    by_space = grid.model_copy(
-        update={"sampler": recipe.sampler.model_copy(update={"draws": {"weights": 30}})}
-    )
-    assert settings_that_fix_draws(by_space) == settings_that_fix_draws(recipe)
     other = Recipe(**recipe.model_dump() | {"sampler": {"chains": 3}})
     assert settings_that_fix_draws(other) != settings_that_fix_draws(recipe)
     training = TrainingRecipe(name="a", task={"kind": "one_shot"}, training={})

@@ -1,23 +1,26 @@
-"""Recipes: defaults, overrides, sweeps, and the resolved text."""
+"""Recipes of files and of Python: defaults, overrides, changes, sweeps, and the resolved text."""
 
 import os
+import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+import sampler
+from sampler.attention.variants import VARIANTS
 from sampler.errors import InputError
 from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
-from sampler.settings.section import TABLES, meaning
+from sampler.settings.section import TABLES, meaning, plain
 from sampler.settings.task_sections import TASKS
-from sampler.settings.toml import toml_text
+from sampler.settings.toml import parse_over, toml_text
 from sampler.settings.training import TRAINED, Training
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "runs").glob("*.toml"))
-
 SHORTEST = """
 name = "shortest"
 [task]
@@ -37,127 +40,66 @@ def write(tmp_path):
     return write
 
 
+# --- the same recipe, written in different ways
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_shipped_recipe_reads_back_equal_with_the_same_hash(path, write):
-    expected = load_recipe(path, kind=AnyRecipe)
-    received = load_recipe(write(expected.to_toml()), kind=AnyRecipe)
-    assert received == expected
-    assert received.hash8 == expected.hash8
-    assert expected.name == path.stem
+def test_a_shipped_recipe_is_that_of_its_text_and_of_what_was_given(path, write):
+    recipe = load_recipe(path, kind=AnyRecipe)
+    assert recipe.name == path.stem
+    for again in (
+        load_recipe(write(recipe.to_toml()), kind=AnyRecipe),
+        type(recipe)(**recipe.given()),
+    ):
+        assert again == recipe
+        assert again.hash8 == recipe.hash8
+        assert again.to_toml() == recipe.to_toml()
 
 
-def test_overrides_are_toml_values_and_single_words(write):
-    overrides = [
-        "network.widths=[3, 4, 5]",
-        "network.readout=mean",
-        "posterior.temperature = 1",
-        "sampler.space=order_parameters",
-        "sampler.evidence=true",
-        "sampler.draws.order_parameters=30",
-    ]
-    recipe = load_recipe(write(SHORTEST), overrides)
-    assert recipe.network.widths == (3, 4, 5)
-    assert recipe.network.readout == "mean"
-    assert isinstance(recipe.posterior.temperature, float)
-    assert recipe.sampler.evidence is True
-    assert recipe.sampler.draws == {"order_parameters": 30}
+@pytest.mark.parametrize("name", ["quickstart", "attention_variants_markov"])
+def test_a_recipe_is_shown_as_the_python_that_makes_it(name):
+    recipe = Recipe.load(ROOT / "runs" / f"{name}.toml")
+    names = {public: getattr(sampler, public) for public in sampler.__all__}
+    names |= {VARIANTS[kind].__name__: VARIANTS[kind] for kind in VARIANTS}
+    assert eval(str(recipe), names) == recipe
 
 
-def test_widths_and_variances_are_repeated_for_every_layer(write):
-    recipe = load_recipe(write(SHORTEST), ["network.variances=[1, 2, 3, 4]"])
-    assert recipe.network.layer_widths(2) == (10, 10, 10)
-    assert recipe.network.layer_variances(2) == (1.0, 2.0, 3.0, 4.0)
-    with pytest.raises(InputError, match=r"network\.variances = \[1\.0, 2\.0, 3\.0, 4\.0\]: .* 5 "):
-        recipe.network.layer_variances(3)
-
-
-SWEEP = """
-name = "sweep"
+MINE = """
+name = "mine"
 [task]
 kind = "markov_chain"
+examples_train = 100
 [network]
-[sweep]
-"network.widths" = [10, [2, 3, 4]]
-posterior.temperature = [0.01, 0.1]
+widths = [10, 11, 12]
+mlp = {width = 4}
+[posterior]
+temperature = 0.5
+[sampler]
+draws = 30
 """
 
 
-def test_a_sweep_is_a_grid_whose_last_key_is_fastest(write):
-    recipe = load_recipe(write(SWEEP))
-    points = recipe.points()
-    assert [label for label, _ in points] == [
-        "network.widths=10,posterior.temperature=0.01",
-        "network.widths=10,posterior.temperature=0.1",
-        "network.widths=[2, 3, 4],posterior.temperature=0.01",
-        "network.widths=[2, 3, 4],posterior.temperature=0.1",
-    ]
-    assert [(p.network.widths, p.posterior.temperature) for _, p in points] == [
-        (10, 0.01),
-        (10, 0.1),
-        ((2, 3, 4), 0.01),
-        ((2, 3, 4), 0.1),
-    ]
-    assert len({point.hash8 for _, point in points} | {recipe.hash8}) == 5
+def test_a_recipe_of_python_equals_that_of_its_file(write):
+    """Sections or tables, of Python's values or of NumPy's."""
+    read = Recipe.load(write(MINE))
+    objects = sampler.Recipe(
+        name="mine",
+        task=sampler.MarkovChain(examples_train=100),
+        network=sampler.Network(widths=np.array([10, 11, 12]), mlp=sampler.Mlp(width=np.int64(4))),
+        posterior=sampler.Posterior(temperature=np.float64(0.5)),
+        sampler=sampler.Sampler(draws=30),
+    )
+    tables = sampler.Recipe(**tomllib.loads(MINE))
+    assert read == objects == tables
+    assert read.hash8 == objects.hash8 == tables.hash8
+    values = {"a": np.arange(3), "b": (np.float64(1), Path("x"), {"c": np.True_}), "d": range(2)}
+    assert plain(values) == {"a": [0, 1, 2], "b": [1.0, "x", {"c": True}], "d": [0, 1]}
 
-
-def test_an_override_takes_its_key_out_of_the_sweep(write):
-    recipe = load_recipe(write(SWEEP), ["network.widths=7"])
-    assert [point.network.widths for _, point in recipe.points()] == [7, 7]
-    assert list(recipe.sweep) == ["posterior.temperature"]
-    recipe = load_recipe(write(SWEEP), ["sweep.network.widths=[5]"])
-    assert {point.network.widths for _, point in recipe.points()} == {5}
-
-
-values = st.recursive(
-    st.booleans()
-    | st.integers(min_value=-(2**63), max_value=2**63 - 1)
-    | st.floats(allow_nan=False)
-    | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-# How long texts take to draw says nothing of the program, and depends on what else is running.
-@hypothesis_settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), values, max_size=4))
-def test_toml_text_reads_back_equal(settings):
-    import tomllib
-
-    assert tomllib.loads(toml_text(settings)) == settings
-
-
-def test_draws_may_differ_by_space(write):
-    path = write(SHORTEST)
-    table = "sampler.draws={ order_parameters = 8000, weights = 250 }"
-    expected = {"order_parameters": 8000, "hidden_weights": 1000, "weights": 250}
-    for space, draws in expected.items():
-        recipe = load_recipe(path, [table, f"sampler.space={space}"])
-        assert recipe.sampler.draws_per_chain == draws
-        again = write(recipe.to_toml(), f"{space}.toml")
-        assert load_recipe(again) == recipe
-    for bad in ("{ weights = 3 }", "{ everything = 10 }", "3", "true"):
-        with pytest.raises(InputError, match=r"sampler\.draws"):
-            load_recipe(path, [f"sampler.draws={bad}"])
-
-
-def test_every_setting_has_a_meaning():
-    tasks = [*TASKS.values(), TASKS["time_series"].section_for({"folder": ""}), *TRAINED.values()]
-    for section in (Recipe, TrainingRecipe, Training, *TABLES.values(), *tasks):
-        for key in section.model_fields:
-            assert meaning(section, key) or key == "kind", (section, key)
-
-
-# --- as other systems and shells give them: byte order marks, line endings, pipes
 
 KINDS = [
     (Recipe, ROOT / "runs" / "smoke.toml"),
     (TrainingRecipe, ROOT / "runs" / "one_shot_train.toml"),
 ]
-ARRAYS = 'name = "own"\n[task]\nkind = "arrays"\npath = "data/own.npz"\n[network]\nwidths = 4\n'
 
 
 @pytest.fixture
@@ -187,4 +129,168 @@ def test_byte_order_marks_line_endings_and_pipes_do_not_matter(tmp_path, kind, p
 
 def test_paths_in_a_pipe_are_relative_to_the_working_directory(piped, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert load_recipe(piped(ARRAYS)).task.path == str(tmp_path / "data" / "own.npz")
+    own = SHORTEST.replace('"markov_chain"', '"arrays"\npath = "data/own.npz"')
+    assert load_recipe(piped(own)).task.path == str(tmp_path / "data" / "own.npz")
+
+
+letters = st.text(st.characters(exclude_categories=["Cs"]))
+values = st.recursive(
+    st.booleans()
+    | st.integers(min_value=-(2**63), max_value=2**63 - 1)
+    | st.floats(allow_nan=False)
+    | letters,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(letters, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+# How long texts take to draw says nothing of the program, and depends on what else is running.
+@hypothesis_settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(letters, values, max_size=4))
+def test_toml_text_reads_back_equal(settings):
+    assert tomllib.loads(toml_text(settings)) == settings
+
+
+def test_every_setting_has_a_meaning():
+    tasks = [*TASKS.values(), TASKS["time_series"].section_for({"folder": ""}), *TRAINED.values()]
+    for section in (Recipe, TrainingRecipe, Training, *TABLES.values(), *tasks):
+        for key in section.model_fields:
+            assert meaning(section, key) or key == "kind", (section, key)
+
+
+# --- overrides, and defaults that depend on other settings
+
+
+def test_overrides_are_toml_values_and_single_words(write):
+    overrides = [
+        "network.widths=[3, 4, 5]",
+        "network.readout=mean",
+        "posterior.temperature = 1",
+        "sampler.evidence=true",
+        "sampler.draws.order_parameters=30",
+    ]
+    recipe = load_recipe(write(SHORTEST), overrides)
+    assert recipe.network.widths == (3, 4, 5)
+    assert recipe.network.readout == "mean"
+    assert isinstance(recipe.posterior.temperature, float)
+    assert recipe.sampler.evidence is True
+    assert recipe.sampler.draws == {"order_parameters": 30}
+
+
+def test_widths_and_variances_are_repeated_for_every_layer(write):
+    network = load_recipe(write(SHORTEST), ["network.variances=[1, 2, 3, 4]"]).network
+    assert network.layer_widths(2) == (10, 10, 10)
+    assert network.layer_variances(2) == (1.0, 2.0, 3.0, 4.0)
+    with pytest.raises(InputError, match=r"network\.variances = \[1\.0, 2\.0, 3\.0, 4\.0\]: .* 5 "):
+        network.layer_variances(3)
+
+
+def test_defaults_of_a_task_are_those_of_the_task_that_it_is_changed_to():
+    recipe = sampler.Recipe(task=sampler.MarkovChain(), network={"widths": 3})
+    digits = sampler.Recipe(task={"kind": "digits"}, network=sampler.Network(widths=3))
+    assert digits == sampler.Recipe(task=sampler.Digits(), network={"widths": 3})
+    assert (digits.network.readout, recipe.network.readout) == ("mean", "last")
+    assert recipe.changed({"task.kind": "digits"}) == digits
+    kept = sampler.Recipe(task=sampler.Digits(), network={"widths": 3, "readout": "first"})
+    assert kept.network.readout == "first"
+    lagged = sampler.Recipe(
+        task=sampler.TimeSeries(), attention=sampler.Attention(lag=7), network={"widths": 3}
+    )
+    assert lagged.attention.lag == 7
+    assert lagged.attention.heads == (("lag", "random"), ("uniform", "random"))
+
+
+@pytest.mark.parametrize(
+    ("added", "until", "draws", "most"),
+    [
+        ("", "trusted", None, 20_000),
+        ("max_draws = 700", "trusted", None, 700),
+        ("draws = 50", "draws", 50, 50),
+        ('until = "draws"', "draws", 1000, 1000),
+        ("chains = 1", "draws", 1000, 1000),
+        ("draws = { weights = 50 }", "draws", {"weights": 50}, 1000),
+    ],
+)
+def test_who_names_draws_gets_them(added, until, draws, most, write):
+    recipe = load_recipe(write(f"{SHORTEST}[sampler]\n{added}\n"))
+    assert (recipe.sampler.until, recipe.sampler.draws) == (until, draws)
+    assert recipe.sampler.most_draws == most
+    path = write(recipe.to_toml())
+    assert load_recipe(path) == recipe
+    # What is given on the command line comes last.
+    assert load_recipe(path, ["sampler.draws=60"]).sampler.until == "draws"
+    if recipe.sampler.chains > 1:
+        assert load_recipe(path, ['sampler.until="trusted"']).sampler.draws is None
+    if isinstance(draws, dict):
+        assert load_recipe(path, ["sampler.space=weights"]).sampler.draws_per_chain == 50
+
+
+def test_how_chains_end_is_chosen_anew_where_a_change_decides_it():
+    recipe = sampler.Recipe(task=sampler.MarkovChain(), network={"widths": 3})
+    assert recipe.changed({"sampler.chains": 1}).sampler.until == "draws"
+    counted = recipe.changed({"sampler.draws": 50})
+    assert (counted.sampler.until, counted.sampler.draws) == ("draws", 50)
+    trusted = counted.changed({"sampler.until": "trusted"}).sampler
+    assert (trusted.until, trusted.draws) == ("trusted", None)
+    swept = recipe.changed({"sweep.sampler.chains": [1, 4]})
+    assert [point.sampler.until for _, point in swept.points()] == ["draws", "trusted"]
+
+
+# --- sweeps
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        ("network.widths=10,[20, 30, 40]", [10, [20, 30, 40]]),
+        ("sampler.seed=7,0:6:2", [7, 0, 2, 4]),
+        ("posterior.temperature=1e-2, 0.1", [0.01, 0.1]),
+        ("sampler.space=weights,order_parameters", ["weights", "order_parameters"]),
+        ('attention.heads=[["good"],["uniform"]],[["random"]]',
+         [[["good"], ["uniform"]], [["random"]]]),
+        ('task.path="a,b.npz",\'c"[.npz\'', ["a,b.npz", 'c"[.npz']),
+    ],
+)  # fmt: skip
+def test_values_of_a_grid(over, expected):
+    assert parse_over(over) == (over.partition("=")[0], expected)
+
+
+SWEEP = f"""{SHORTEST}
+[sweep]
+"network.widths" = [10, [2, 3, 4], 10]
+posterior.temperature = [0.01, 0.1]
+"""
+
+
+def test_a_sweep_is_a_grid_whose_last_key_is_fastest_and_equal_values_are_one_point(write):
+    recipe = load_recipe(write(SWEEP))
+    points = recipe.points()
+    assert [label for label, _ in points] == [
+        "network.widths=10,posterior.temperature=0.01",
+        "network.widths=10,posterior.temperature=0.1",
+        "network.widths=[2, 3, 4],posterior.temperature=0.01",
+        "network.widths=[2, 3, 4],posterior.temperature=0.1",
+    ]
+    assert [(p.network.widths, p.posterior.temperature) for _, p in points] == [
+        (10, 0.01),
+        (10, 0.1),
+        ((2, 3, 4), 0.01),
+        ((2, 3, 4), 0.1),
+    ]
+    assert len({point.hash8 for _, point in points} | {recipe.hash8}) == 5
+    grid = load_recipe(write(SHORTEST), over=["posterior.temperature=1,2,1e0,2.0"])
+    assert grid.sweep == {"posterior.temperature": (1, 2)}
+    twice = ["posterior.temperature=1", "posterior.temperature=2"]
+    with pytest.raises(InputError, match=r"posterior\.temperature"):
+        load_recipe(write(SHORTEST), over=twice)
+
+
+def test_a_change_is_another_recipe_and_takes_its_key_out_of_the_sweep(write):
+    path = write(SWEEP)
+    recipe = load_recipe(path, ["network.widths=7"])
+    assert [point.network.widths for _, point in recipe.points()] == [7, 7]
+    assert list(recipe.sweep) == ["posterior.temperature"]
+    grid = recipe.changed({"sweep.network.widths": [4, 5], "posterior.temperature": 0.3})
+    assert recipe.network.widths == 7
+    assert [point.network.widths for _, point in grid.points()] == [4, 5]
+    assert {point.posterior.temperature for _, point in grid.points()} == {0.3}
