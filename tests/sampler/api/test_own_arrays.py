@@ -45,15 +45,9 @@ def recipe_of(task: sampler.Arrays) -> sampler.Recipe:
 def test_arrays_in_memory_are_those_of_a_file(arrays, tmp_path):
     np.savez(tmp_path / "mine.npz", **arrays)
     of_file = build_task(recipe_of(sampler.Arrays(tmp_path / "mine.npz")))
-    given = arguments_of(arrays)
-    ended = {
-        f"{key}_train" if key in ("inputs", "labels", "attention") else key: value
-        for key, value in given.items()
-    }
-    for arguments in (given, ended):
-        in_memory = build_task(recipe_of(sampler.Arrays(**arguments)))
-        assert in_memory.identity == of_file.identity
-        assert in_memory.path_names == of_file.path_names == ("a·c", "b·c")
+    in_memory = build_task(recipe_of(sampler.Arrays(**arguments_of(arrays))))
+    assert in_memory.identity == of_file.identity
+    assert in_memory.path_names == of_file.path_names == ("a·c", "b·c")
 
 
 def test_check_prints_no_path_of_a_file_that_does_not_exist(arrays, tmp_path):

@@ -10,7 +10,6 @@ import sampler
 from sampler.data.make import build_task
 from sampler.errors import InputError
 from tests.commands import SMALLEST
-from tests.pages import STORED
 
 RECIPE = sampler.Recipe(
     task=sampler.MarkovChain(examples_train=6, examples_test=10, tokens=4, features=6),
@@ -38,12 +37,6 @@ def test_what_a_recipe_says_of_sampling_has_no_part_in_the_posterior(tmp_path):
     path.write_text(f"{SMALLEST}[sampler]\nspace = 'order_parameters'\nevidence = true\n")
     of_file = joint(sampler.Recipe.load(path), "weights")
     assert of_file == pytest.approx((of_model, of_function), rel=1e-13)
-
-
-@pytest.mark.slow
-def test_a_run_has_the_posterior_of_its_recipe():
-    of_recipe = joint(sampler.Recipe.load(STORED / "recipe.toml"), "order_parameters")
-    assert joint(sampler.open_results(STORED).recipe, "order_parameters") == of_recipe
 
 
 @pytest.mark.slow

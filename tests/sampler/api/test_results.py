@@ -1,4 +1,4 @@
-"""The package from Python: the same numbers, the same refusals as the command line."""
+"""The package from Python: the same numbers as the command line, warnings, extreme data."""
 
 import json
 import re
@@ -14,9 +14,9 @@ import sampler
 from sampler.api.recipes import KNOWN, MOST_KNOWN, data_of
 from sampler.errors import ExitCode, InputError
 from tests import ROOT
-from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
+from tests.commands import FEW_DRAWS, TINY, environment, in_process, settings
 
-# SMALLEST and FEW_DRAWS, in Python.
+# TINY and FEW_DRAWS, in Python.
 RECIPE = sampler.Recipe(
     name="tiny",
     task=sampler.MarkovChain(examples_train=6, examples_test=10, tokens=4, features=6),
@@ -25,75 +25,41 @@ RECIPE = sampler.Recipe(
     posterior={"temperature": 1.0},
     theory={"starts": 1},
 )
-CHAINS = {"warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
-
-
-@pytest.fixture(scope="module")
-def results():
-    """Theory, draws and comparison."""
-    theory = sampler.solve(RECIPE)
-    draws = sampler.sample(RECIPE, **CHAINS, progress=False)
-    return theory, draws, sampler.compare(theory, draws)
-
-
-def small_arrays(rng, *, layers=2, heads=2) -> dict[str, np.ndarray]:
-    """Arrays as an .npz file has them."""
-    arrays = {}
-    for split, examples in (("train", 5), ("test", 4)):
-        arrays[f"inputs_{split}"] = rng.standard_normal((examples, 3, 2))
-        arrays[f"labels_{split}"] = rng.choice([-1.0, 1.0], examples)
-        for layer in range(1, layers + 1):
-            arrays[f"attention_{split}_{layer}"] = rng.random((examples, heads, 3, 3))
-    return arrays
+CHAINS = {
+    "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3, "progress": False
+}  # fmt: skip
 
 
 @pytest.mark.slow
-def test_numbers_are_those_of_the_command_line(results, tmp_path, undrawn):
-    theory, draws, comparison = results
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(SMALLEST)
-    directory = tmp_path / "run"
-    code = in_process("run", recipe, "--out", directory, *settings(*FEW_DRAWS, "theory.starts=1"))
-    assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws
-    stored = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
+def test_numbers_are_those_of_the_command_line(tmp_path, undrawn):
+    theory = sampler.solve(RECIPE)
+    draws = sampler.sample(RECIPE, **CHAINS, out=tmp_path / "kept")
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ["run", tmp_path / "tiny.toml", "--out", tmp_path / "run", *settings(*FEW_DRAWS)]
+    assert in_process(*words) == ExitCode.DIAGNOSTICS_FAILED  # six draws
+    stored = xr.load_dataset(tmp_path / "run" / "theory.nc", engine="h5netcdf")
     xr.testing.assert_identical(theory.drop_attrs(), stored.drop_attrs())
     assert theory.attrs.keys() == stored.attrs.keys() - {"fingerprint"}
-    with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
+    with xr.open_datatree(tmp_path / "run" / "draws.nc", engine="h5netcdf") as tree:
         assert set(tree.children) == set(draws.children)
         for group in draws.children:
             expected, received = tree[group].to_dataset(), draws[group].to_dataset()
             xr.testing.assert_identical(received.drop_attrs(), expected.drop_attrs())
-    comparison.save(tmp_path / "comparison.json")
+    sampler.compare(theory, draws).save(tmp_path / "comparison.json")
     expected, received = (
-        json.loads((folder / "comparison.json").read_text()) for folder in (directory, tmp_path)
+        json.loads((folder / "comparison.json").read_text())
+        for folder in (tmp_path / "run", tmp_path)
     )
     # times are of this process, not of the other one
     assert expected.pop("cost").keys() == received.pop("cost").keys()
     assert received == expected
-
-
-def test_a_comparison_has_every_number_with_its_error(results):
-    _, _, comparison = results
-    assert not comparison.diagnostics.passed  # six draws
-    table = comparison.table()
-    elements = comparison.elements("order_parameter").sel(path="good", path_="uniform·uniform")
-    assert np.isfinite([elements["sampled"], elements["error"], *elements["predicted"]]).all()
-    for name in ("accuracy", "log_predictive_density", "expected_calibration_error"):
-        scores = table.loc[name]
-        assert np.isfinite(scores.loc[["leading", "infinite", "sampled"], "value"]).all()
-        assert np.isfinite(scores.loc["sampled", ["error", "test_error"]].astype(float)).all()
-
-
-@pytest.mark.slow
-def test_stored_draws_are_the_same_and_go_on_where_they_were(results, tmp_path):
-    stored = sampler.sample(RECIPE, **CHAINS, out=tmp_path / "kept", progress=False)
-    assert stored["posterior"].equals(results[1]["posterior"])
+    # What was stored is opened, and other draws do not take its place.
     written = (tmp_path / "kept" / "draws.nc").stat().st_mtime_ns
-    again = sampler.sample(RECIPE, **CHAINS, out=tmp_path / "kept", progress=False)
-    assert again["posterior"].equals(stored["posterior"])
+    again = sampler.sample(RECIPE, **CHAINS, out=tmp_path / "kept")
+    assert again["posterior"].equals(draws["posterior"])
     assert (tmp_path / "kept" / "draws.nc").stat().st_mtime_ns == written
     with pytest.raises(InputError) as refused:
-        sampler.sample(RECIPE, **CHAINS, seed=1, out=tmp_path / "kept", progress=False)
+        sampler.sample(RECIPE, **CHAINS, seed=1, out=tmp_path / "kept")
     assert refused.value.field == "out"
 
 
@@ -113,8 +79,10 @@ def test_rows_of_many_examples_are_those_of_the_network_that_is_asked_for():
 def test_data_are_made_once_and_again_where_a_file_changes(tmp_path, rng):
     path = tmp_path / "mine.npz"
     recipe = sampler.Recipe(task=sampler.Arrays(path), network={"widths": 3})
+    arrays = {"heads": np.array([2])}
+    arrays |= {f"attended_{split}": rng.standard_normal((5, 2, 3)) for split in ("train", "test")}
     for labels in (rng.choice([-1.0, 1.0], 5), rng.choice([-2.0, 2.0], 5)):
-        np.savez(path, **small_arrays(rng) | {"labels_train": labels})
+        np.savez(path, **arrays, labels_train=labels, labels_test=labels)
         first, other = data_of(recipe), data_of(recipe.changed({"network.widths": 4}))
         assert first is other
         np.testing.assert_array_equal(first.data.train.labels[:, 0], labels)
@@ -123,24 +91,27 @@ def test_data_are_made_once_and_again_where_a_file_changes(tmp_path, rng):
     assert len(KNOWN) == MOST_KNOWN
 
 
+# --- warnings
+
+
 def warned(call) -> tuple:
-    """What a call returns, and its warnings on results."""
+    """What a call returns, and how often it warns of results."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = call()
-    of_results = [one for one in caught if issubclass(one.category, sampler.ReliabilityWarning)]
-    return result, [str(one.message) for one in of_results]
+    return result, sum(issubclass(one.category, sampler.ReliabilityWarning) for one in caught)
 
 
 @pytest.mark.slow
-def test_draws_and_theories_that_fail_are_warned_of():
-    draws, found = warned(lambda: sampler.sample(RECIPE, **CHAINS, progress=False))
-    assert sampler.compare(None, draws).reliability.tone == "bad"
-    (text,) = found
-    assert " 6 draws" in text
-    theory, found = warned(lambda: sampler.solve(RECIPE.changed({"theory.max_steps": 1})))
-    assert not theory.attrs["converged"]
-    assert len(found) == 1
+def test_of_draws_and_theories_that_fail_and_of_no_others_is_warned():
+    draws, count = warned(lambda: sampler.sample(RECIPE, **CHAINS))
+    assert (sampler.compare(None, draws).reliability.tone, count) == ("bad", 1)
+    theory, count = warned(lambda: sampler.solve(RECIPE.changed({"theory.max_steps": 1})))
+    assert (theory.attrs["converged"], count) == (0, 1)
+    theory, count = warned(lambda: sampler.solve(RECIPE))
+    assert (theory.attrs["converged"], count) == (1, 0)
+    draws, count = warned(lambda: sampler.sample(RECIPE, progress=False))
+    assert (sampler.compare(theory, draws).reliability.tone, count) == ("good", 0)
 
 
 UNSOLVED = """
@@ -161,30 +132,51 @@ def test_what_calls_is_the_line_that_is_warned_of():
     assert re.findall(r"^(.*): ReliabilityWarning", done.stderr, re.MULTILINE) == ["<string>:5"]
 
 
-@pytest.mark.slow
-def test_of_results_that_pass_nothing_is_said():
-    theory, found = warned(lambda: sampler.solve(RECIPE))
-    assert theory.attrs["converged"]
-    assert not found
-    draws, found = warned(lambda: sampler.sample(RECIPE, progress=False))
-    assert sampler.compare(theory, draws).reliability.tone == "good"
-    assert not found
+# --- temperatures and data of extreme size: numbers that mean something, or one sentence
+
+
+def extreme_recipe(temperature: float, *, inputs=1.0, labels=1.0) -> sampler.Recipe:
+    rng = np.random.default_rng(1)
+    attended = rng.standard_normal((20, 4, 3))
+    signs = np.sign(attended[:, 0, 0])
+    task = sampler.Arrays(
+        attended=inputs * attended,
+        labels=labels * signs,
+        attended_test=inputs * (attended[:5] + 0.1),
+        labels_test=labels * signs[:5],
+        heads=[2, 2],
+    )
+    return sampler.Recipe(task=task, network={"widths": 5}, posterior={"temperature": temperature})
+
+
+# The trace of K is 17: 𝒯 is lost below 4e-15. Of 1e150 squares are known, and sums of them.
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"temperature": 1e-16},
+        {"temperature": 0.2, "inputs": 1e150},
+        {"temperature": 0.2, "labels": 1e150},
+    ],
+)
+@pytest.mark.parametrize("function", [sampler.solve, sampler.sample])
+def test_what_cannot_be_factorised_is_refused(extreme, function):
+    few = {"draws": 30, "warmup": 30, "progress": False} if function is sampler.sample else {}
+    with pytest.raises(InputError) as caught:
+        function(extreme_recipe(**extreme), **few)
+    assert caught.value.field == "posterior.temperature"
+    assert caught.value.value == extreme["temperature"]
 
 
 @pytest.mark.slow
-def test_theories_of_nonlinear_values_are_compared_as_theories_of_ones_own_are():
-    """Of all quantities that they predict, beside a prediction of the user's."""
-    recipe = RECIPE.changed({"network.values": "erf"})
-    theories = sampler.solve(recipe)
-    draws = sampler.sample(recipe, **CHAINS, progress=False)
-    mine = {"predictor_mean": np.zeros(10)}
-    found = sampler.compare(theories, draws, own={"mine": mine})
-    assert list(found.user_verdicts) == ["mine"]
-    predicted = found.elements("predictor_mean")["predicted"]
-    assert set(predicted["predictor"].values) == {"infinite", "mine"}
-    expected = theories["predictor_mean"].sel(predictor="infinite")
-    np.testing.assert_array_equal(predicted.sel(predictor="infinite"), expected)
-    # A centred Gaussian regression: the variance is at most that of the prior.
-    assert (theories["predictor_variance"] > 0).all()
-    with pytest.raises(InputError, match=r"^theory = "):
-        sampler.head_importance(theories)
+def test_at_the_lowest_temperature_results_are_compared():
+    """No variance is negative and no probability is NaN."""
+    recipe = extreme_recipe(4e-15)
+    theory = sampler.solve(recipe)
+    for name in ("leading", "infinite", "infinite_tuned"):
+        assert (theory["predictor_variance"].sel(predictor=name) >= 0.0).all()
+    assert np.isfinite(theory["elpd_by_example"].sel(predictor="infinite")).all()
+    few = {"chains": 2, "draws": 10, "warmup": 10, "space": "order_parameters", "progress": False}
+    comparison = sampler.compare(theory, sampler.sample(recipe, **few))
+    for score in ("log_predictive_density", "expected_calibration_error"):
+        for predictor in ("leading", "infinite", "sampled"):
+            assert np.isfinite(comparison.rows[score, predictor]["value"])
