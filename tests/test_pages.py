@@ -4,6 +4,7 @@ Python that pages about how something is done show is executed.
 """
 
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -82,6 +83,26 @@ def test_functions_and_tests_of_the_equations_are_there():
         for file, name in re.findall(r"`([\w/]+\.py)::(\w+)`", tests):
             path = ROOT / file if "/" in file else ROOT / "tests" / "theory" / file
             assert f"def {name}(" in path.read_text(encoding="utf-8"), (file, name)
+
+
+@pytest.mark.parametrize(
+    ("tex", "expected"),
+    [
+        (r"\frac12\ln\nu", "<mfrac><mn>1</mn><mn>2</mn></mfrac>"),
+        (r"\tfrac1{12}\nabla", "<mn>1</mn><mn>12</mn></mfrac>"),
+        (r"\tilde V_0", "<msub><mrow></mrow><mn>0</mn></msub>"),
+        (r"\bar\jmath_{ab}", "<msub><mrow></mrow><mrow><mi>a</mi><mi>b</mi></mrow></msub>"),
+    ],
+)
+def test_an_equation_is_shown_as_it_is_written(tex, expected):
+    """Docutils reads the digits of a fraction as one number, and an index as below an accent."""
+    pytest.importorskip("docutils", reason="the site is an extra: pip install -e '.[docs]'")
+    path = ROOT / "docs" / "extensions" / "mathml.py"
+    spec = importlib.util.spec_from_file_location("mathml", path)
+    mathml = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mathml)
+    shown = mathml.tex2mathml(mathml.unambiguous(tex))
+    assert expected in re.sub(r"\s*\n\s*", "", shown)
 
 
 def test_the_reference_has_every_public_name():

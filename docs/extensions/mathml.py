@@ -1,16 +1,29 @@
 """Equations as MathML, which browsers show by themselves: no script, no font, no picture."""
 
+import re
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
+# Docutils reads two digits as one number, and an index of an accent as something below it.
+FRACTION = re.compile(r"(\\[dt]?frac)(\d)(?:(\d)|(?=[\\{]))")
+ACCENT = re.compile(r"(\\(?:tilde|bar|hat) ?(?:\{[^{}]*\}|\\[a-z]+|[A-Za-z]))_")
+
+
+def unambiguous(tex: str) -> str:
+    """TeX with braces about single digits of fractions, and indices apart from accents."""
+    tex = FRACTION.sub(lambda of: f"{of[1]}{{{of[2]}}}" + (f"{{{of[3]}}}" if of[3] else ""), tex)
+    return ACCENT.sub(r"\1{}_", tex)
+
 
 def show_inline(writer, node: nodes.math) -> None:
-    writer.body.append(tex2mathml(node.astext()))
+    writer.body.append(tex2mathml(unambiguous(node.astext())))
     raise nodes.SkipNode
 
 
 def show_block(writer, node: nodes.math_block) -> None:
-    writer.body.append(f'<div class="equation">{tex2mathml(node.astext(), as_block=True)}</div>')
+    shown = tex2mathml(unambiguous(node.astext()), as_block=True)
+    writer.body.append(f'<div class="equation">{shown}</div>')
     raise nodes.SkipNode
 
 

@@ -66,11 +66,16 @@ class InterimVerdict:
     @property
     def text(self) -> str:
         """Draws and worst numbers in one line."""
+        return f"at {self.done}: {self.numbers}"
+
+    @property
+    def numbers(self) -> str:
+        """The worst numbers."""
         if not self.finite:
-            return f"at {self.done}: numbers that are not finite"
+            return "numbers that are not finite"
         if self.r_hat is None or self.ess is None:
-            return f"at {self.done}: not to be judged"
-        return f"at {self.done}: R-hat {self.r_hat:.3f}, ESS {self.ess:.0f} of {self.of}"
+            return "not to be judged"
+        return f"R-hat {self.r_hat:.3f}, ESS {self.ess:.0f} of {self.of}"
 
     @property
     def is_beyond_draws(self) -> bool:
@@ -224,7 +229,8 @@ class StoppingRule:
         """One line: after how many draws and why the chains ended."""
         if not self.checks:
             return ""
-        return f"{self.checks[-1].done} draws a chain, {self.reason}: {self.text}"
+        last = self.checks[-1]
+        return f"{last.done} draws a chain, {self.reason} ({last.numbers})"
 
     @property
     def stored(self) -> list[dict[str, Any]]:
