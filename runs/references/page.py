@@ -4,6 +4,7 @@ python -m runs.references.page
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ SAMPLERS = {
 SHOWN = {"order_parameter": "U₁", "predictor_mean": "m", "predictor_variance": "v"}
 BINS = np.arange(-6, 6.5, 0.5)
 MOST_FAILURES, MOST_CHAINS = 6, 3
-WIDTHS = (4, 8, 16, 32, 64)
+WIDTHS, MOST_WIDTH = (4, 8, 16, 32, 64), 1000
 
 
 def records() -> list[dict]:
@@ -145,14 +146,42 @@ def families(found: list[dict]) -> dict[str, list[dict]]:
     return {name: known[name] for name in known if len(known[name]) > 2}
 
 
-def resolved(members: list[dict], theory: str, functional: str) -> np.ndarray:
-    """Widths and relative errors that are more than twice those of the reference, [2, problem]."""
+def width(one: dict) -> float:
+    """N, the geometric mean over layers."""
+    return float(np.exp(np.mean(np.log(one["sizes"]["N"]))))
+
+
+def fluctuation(one: dict) -> float:
+    """The standard deviation of tr U₁ in the posterior, relative to its mean."""
+    first = one["values"].get("trace", one["values"]["order_parameter"])
+    return first["sd"][0] / first["mean"][0]
+
+
+def resolved(
+    members: list[dict], theory: str, functional: str, against: Callable[[dict], float] = width
+) -> np.ndarray:
+    """Widths and relative errors that are more than twice those of the reference, [2, problem].
+
+    against  what stands in place of the width
+    """
     rows = []
     for one in members:
         score = one["theories"].get(theory, {}).get(functional)
         if score and score["error"] > 2 * score["reference_error"]:
-            rows.append((one["sizes"]["N"][0], score["error"]))
+            rows.append((against(one), score["error"]))
     return np.array(rows).reshape(-1, 2).T
+
+
+def expanded(found: list[dict]) -> list[dict]:
+    """References of finite width whose theory is an expansion about the right temperature."""
+    return [
+        one
+        for one in found
+        if "next" in one.get("theories", {})
+        and not one["open"]
+        and not one["network"]["temperature_spread"]
+        and max(one["sizes"]["N"]) <= MOST_WIDTH
+    ]
 
 
 def exponent(groups: list[np.ndarray]) -> tuple[float, float] | None:
@@ -161,24 +190,27 @@ def exponent(groups: list[np.ndarray]) -> tuple[float, float] | None:
     points = sum(group.shape[1] for group in logs)
     if points - len(logs) < 2:
         return None
-    width, error = (
+    along, error = (
         np.concatenate([group[row] - group[row].mean() for group in logs]) for row in (0, 1)
     )
-    slope = (width @ error) / (width @ width)
-    rest = error - slope * width
-    return slope, np.sqrt(rest @ rest / (points - len(logs) - 1) / (width @ width))
+    slope = (along @ error) / (along @ along)
+    rest = error - slope * along
+    return slope, np.sqrt(rest @ rest / (points - len(logs) - 1) / (along @ along))
 
 
 def exponents(found: list[dict]) -> Table:
-    """Exponents in N of both orders, of each family and of all."""
-    known = families(found)
-    lines = [["problems", *(f"{what}, {THEORIES[each]}" for each in ("leading", "next")
-                            for what in SHOWN.values())]]  # fmt: skip
-    for name, members in [*((n, [m]) for n, m in known.items()), ("all", list(known.values()))]:
+    """Exponents of both orders: in N, of each family and of all, and in the fluctuation of U₁."""
+    known, every = families(found), expanded(found)
+    rows = [(f"N, {name}", [members], width) for name, members in known.items()]
+    rows.append(("N, all of these", list(known.values()), width))
+    rows.append(("s, all problems", [every], fluctuation))
+    lines = [["against", *(f"{what}, {THEORIES[each]}" for each in ("leading", "next")
+                           for what in SHOWN.values())]]  # fmt: skip
+    for name, groups, against in rows:
         cells = []
         for theory in ("leading", "next"):
             for what in SHOWN:
-                fit = exponent([resolved(one, theory, what) for one in members])
+                fit = exponent([resolved(one, theory, what, against) for one in groups])
                 cells.append("—" if fit is None else f"{cell(fit[0], 2)} ± {number(fit[1])}")
         lines.append([name, *cells])
     return lines
@@ -196,9 +228,10 @@ def totals(found: list[dict]) -> Table:
     }
     size = sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) / 1e6
     return [
-        ["references", "open", "values with a verdict", "beyond 2", "beyond 3", "largest z",
-         "hours of one core", "size of the folder"],
-        [str(len(known)), str(len(found) - len(known)), f"{sum(counts):,}", percent(beyond[2]),
+        ["references", "open", "repeated with another seed", "values with a verdict", "beyond 2",
+         "beyond 3", "largest z", "hours", "size of the folder"],
+        [str(len(known)), str(len(found) - len(known)), str(sum("repeated" in o for o in found)),
+         f"{sum(counts):,}", percent(beyond[2]),
          percent(beyond[3]), cell(max(one["agreement"]["largest"] for one in known), 1),
          cell(sum(one["minutes"] for one in known) / 60, 1), f"{size:.1f} MB"],
     ]  # fmt: skip
@@ -207,21 +240,18 @@ def totals(found: list[dict]) -> Table:
 def failures(found: list[dict]) -> Table:
     """Where next order is furthest off: the largest relative errors of any functional."""
     rows = []
-    for one in found:
-        if one["open"] or one["network"]["temperature_spread"]:
-            continue
-        scores = one.get("theories", {}).get("next", {})
-        errors = {name: scores[name] for name in SHOWN if name in scores}
-        if errors:
-            worst = max(errors, key=lambda name: errors[name]["error"])
-            rows.append((errors[worst]["error"], worst, one))
-    lines = [["problem", "N", "P", "furthest off", "next order", "leading order", "sd of U₁"]]
+    for one in expanded(found):
+        scores = one["theories"]["next"]
+        worst = max(SHOWN, key=lambda name: scores[name]["error"])
+        rows.append((scores[worst]["error"], worst, one))
+    lines = [["problem", "N", "rows of U₁", "P", "furthest off", "next order", "leading order",
+              "s"]]  # fmt: skip
     for error, worst, one in sorted(rows, key=lambda row: -row[0])[:MOST_FAILURES]:
-        first = one["values"]["order_parameter"]
-        spread = first["sd"][0] / abs(first["mean"][0])
+        sizes = one["sizes"]
         lines.append([
-            f"`{one['name']}`", width_of(one), str(one["sizes"]["P"]), SHOWN[worst],
-            percent(error), percent(of_theory(one, "leading", worst)), percent(spread),
+            f"`{one['name']}`", width_of(one), str(sizes["paths"] * sizes["outputs"]),
+            str(sizes["P"]), SHOWN[worst], percent(error),
+            percent(of_theory(one, "leading", worst)), cell(fluctuation(one), 2),
         ])  # fmt: skip
     return lines
 
@@ -235,22 +265,19 @@ def draw(found: list[dict]) -> Figure:
         for (name, members), colour, marker in zip(
             known.items(), style.CHAINS, "osD^v*", strict=False
         ):
-            width, error = resolved(members, theory, "predictor_variance")
-            ax.plot(width, error, color=colour, marker=marker, markersize=4, label=name)
+            widths, error = resolved(members, theory, "predictor_variance")
+            ax.plot(widths, error, color=colour, marker=marker, markersize=4, label=name)
         ax.set(xscale="log", yscale="log", title=f"{THEORIES[theory]}, $P = N$")
         ax.set(xlabel="width $N$")
     loads = panels[1, 0]
     for theory, (colour, marker) in LOOKS.items():
-        rows = []
-        for one in found:
-            error, N = of_theory(one, theory, "predictor_variance"), one["sizes"]["N"]
-            sampled = one["network"]["temperature_spread"]  # theories are solved at its centre
-            if error and N and max(N) <= 1000 and not sampled and not one["open"]:
-                rows.append((one["sizes"]["P"] / np.exp(np.mean(np.log(N))), error))
-        if rows:
-            load, error = np.transpose(rows)
-            marks = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 4}
-            loads.plot(load, error, label=THEORIES[theory], **marks)
+        points = [
+            (one["sizes"]["P"] / width(one), of_theory(one, theory, "predictor_variance"))
+            for one in expanded(found)
+        ]
+        load, error = np.transpose([point for point in points if point[1]] or [(np.nan, np.nan)])
+        marks = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 4}
+        loads.plot(load, error, label=THEORIES[theory], **marks)
     loads.set(xscale="log", yscale="log", xlabel="$P/N$, all problems")
     for ax in panels.flat[:3]:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
