@@ -222,14 +222,6 @@ def test_any_vector_comes_back(sizes, seed):
 CHAIN = Architecture((2, 2), (5, 4, 3), (1.1, 0.8, 1.2, 0.7), channels=3)
 
 
-def test_the_origin_is_infinite_width():
-    limit = OrderParameters.gp_limit(CHAIN)
-    for received, expected in zip(
-        RelativeCoordinates(CHAIN).factors(np.zeros(14)), limit.factors, strict=True
-    ):
-        np.testing.assert_allclose(received, expected, rtol=1e-15)
-
-
 def test_gp_limit_multiplies_the_variances_from_the_readout_down():
     architecture = ARCHITECTURES["two layers, three outputs"]
     _, first, second, readout = architecture.variances

@@ -95,17 +95,3 @@ def test_any_values_solve_a_regression_over_what_the_head_sees(name, rng):
     expected = attended(variant, queries, keys, values)
     received = attention_kernel(points.queries(queries), points.keys) @ coefficients
     assert_equal_to_rounding(received, expected, operations=1000, scale=np.abs(pooled).max())
-
-
-def test_the_spread_values_are_the_smallest_that_pool_to_the_given(rng):
-    points = HeadPoints.of(rng.standard_normal((TOKENS, CHANNELS)), AVERAGES)
-    given = rng.standard_normal((TOKENS // 2, 2))
-    spread = points.spread(given)
-    assert_equal_to_rounding(AVERAGES @ spread, given, operations=100)
-    # Averages: every token of a group gets the value of the group.
-    assert_equal_to_rounding(spread, np.repeat(given, 2, axis=0), operations=100)
-    # What pooling does not see is orthogonal to them.
-    unseen = rng.standard_normal((TOKENS, 2))
-    unseen -= points.spread(AVERAGES @ unseen)
-    assert_equal_to_rounding(AVERAGES @ unseen, 0.0, operations=100, scale=1.0)
-    assert_equal_to_rounding(np.sum(spread * unseen), 0.0, operations=1000, scale=1.0)

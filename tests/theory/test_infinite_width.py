@@ -59,7 +59,8 @@ def test_best_temperature_is_that_of_a_fine_grid(rng):
     problem = LearningProblem(arch, problem.attended, jnp.asarray(labels[:, None]), 0.01)
     limit = InfiniteWidth.of(problem)
     scale = np.mean(labels**2)
-    np.testing.assert_allclose(limit.mean_square_label, scale, rtol=1e-12)
+    for given in (problem, compress(problem)):
+        np.testing.assert_allclose(InfiniteWidth.of(given).mean_square_label, scale, rtol=1e-12)
     expected, score, step = best_of_grid(limit.log_evidence, 1e-6 * scale, 1e3 * scale)
     received = best_temperature(limit.log_evidence, scale, problem.temperature)
     assert abs(np.log(received.temperature / expected)) <= step

@@ -30,15 +30,34 @@ from theory import (
 from theory.path_kernels import store_path_kernels
 
 
+def both_forms(problem, attended) -> tuple[Predictor, Predictor]:
+    """A predictor whose path kernels are all features, and one whose are all stored."""
+    architecture = problem.architecture
+    test, train = (
+        path_features(one, architecture.variances[0]) for one in (attended, problem.attended)
+    )
+    own, cross = Features(train, None), Features(test, train)
+    plain = replace(problem.energy, kernels=own)
+    stored = replace(problem.energy, kernels=store_path_kernels(own, architecture.outputs))
+    gram = jnp.einsum("xpi,xqi->xpq", test, test)
+    return (
+        Predictor(plain, cross, None),
+        Predictor(stored, store_path_kernels(cross, architecture.outputs), gram),
+    )
+
+
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
-def test_mean_and_variance_condition_a_gaussian(name, rng):
+def test_mean_and_variance_condition_a_gaussian(name, rng, monkeypatch):
+    """With path kernels of both forms, of all test examples at once and in pieces."""
     problem = random_problem(ARCHITECTURES[name], rng)
     arch = problem.architecture
     test = random_network_data(arch, rng, examples=3).attended
     overlap = random_order_parameters(arch, rng)[0]
-    mean, variance = predict(
-        Predictor.for_examples(problem, test), jnp.asarray(np.linalg.cholesky(overlap))
-    )
+    factor = jnp.asarray(np.linalg.cholesky(overlap))
+    features, stored = both_forms(problem, test)
+    found = [predict(features, factor), predict(stored, factor)]
+    monkeypatch.setattr("theory.predictor.examples_at_a_time", lambda *_: 2)
+    found += [predict(features, factor), features(factor)]
     # the joint Gaussian of training labels and test outputs, conditioned by its precision matrix
     both = np.concatenate([problem.attended, test])
     noise = np.zeros(len(both) * arch.outputs)
@@ -57,55 +76,10 @@ def test_mean_and_variance_condition_a_gaussian(name, rng):
         "scale": max(np.abs(joint).max(), np.abs(expected_mean).max()),
     }
     shape = (3, arch.outputs)
-    assert_equal_to_rounding(mean, expected_mean.reshape(shape), **rounding)
-    assert_equal_to_rounding(variance, expected_variance.reshape(shape), **rounding)
-    assert np.all(np.asarray(variance) > 0)
-
-
-@pytest.mark.slow
-def test_chunks_of_test_examples_change_nothing(rng, monkeypatch):
-    problem, attended, factor = eleven_tests("two layers, three outputs", rng)
-    predictor, stored = both_forms(problem, attended)
-    one_by_one = [
-        np.concatenate(parts)
-        for parts in zip(*(alone(predictor, i)(factor) for i in range(len(attended))), strict=True)
-    ]
-    whole = predict(predictor, factor)
-    # Room for four examples at a time: two whole chunks and a shorter one.
-    monkeypatch.setattr("theory.predictor.examples_at_a_time", lambda *_: 4)
-    for received in (whole, predictor(factor), predict(stored, factor)):
-        for moment, expected in zip(received, one_by_one, strict=True):
-            assert_equal_to_rounding(moment, expected, operations=1e4, condition=1e2)
-
-
-def alone(predictor, place):
-    """The predictor of one test example."""
-    cross = Features(predictor.cross.left[place : place + 1], predictor.cross.right)
-    return replace(predictor, cross=cross)
-
-
-def eleven_tests(name, rng):
-    """A problem, attended inputs of eleven test examples, and a factor of U_1."""
-    problem = random_problem(ARCHITECTURES[name], rng)
-    attended = jnp.asarray(rng.standard_normal((11, *problem.attended.shape[1:])))
-    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(problem.architecture, rng)[0]))
-    return problem, attended, factor
-
-
-def both_forms(problem, attended) -> tuple[Predictor, Predictor]:
-    """A predictor whose path kernels are all features, and one whose are all stored."""
-    architecture = problem.architecture
-    test, train = (
-        path_features(one, architecture.variances[0]) for one in (attended, problem.attended)
-    )
-    own, cross = Features(train, None), Features(test, train)
-    plain = replace(problem.energy, kernels=own)
-    stored = replace(problem.energy, kernels=store_path_kernels(own, architecture.outputs))
-    gram = jnp.einsum("xpi,xqi->xpq", test, test)
-    return (
-        Predictor(plain, cross, None),
-        Predictor(stored, store_path_kernels(cross, architecture.outputs), gram),
-    )
+    for mean, variance in found:
+        assert_equal_to_rounding(mean, expected_mean.reshape(shape), **rounding)
+        assert_equal_to_rounding(variance, expected_variance.reshape(shape), **rounding)
+        assert np.all(np.asarray(variance) > 0)
 
 
 def test_samples_of_f_have_its_mean_and_covariance(rng):
@@ -176,12 +150,3 @@ def test_removal_after_learning_is_the_network_with_its_inputs_zeroed(setting):
         expected, _ = predict(Predictor.for_examples(problem, silent), factor)
         removed = mean_without(found, paths, [(layer, head)])
         assert_equal_to_rounding(removed, np.asarray(expected), operations=1000)
-
-
-def test_a_head_that_u_1_does_not_use_costs_nothing(setting):
-    problem, factor, attended = setting
-    paths = AttentionPaths(HEADS)
-    outputs = problem.labels.shape[1]
-    unused = jnp.where(np.repeat(paths.uses(0, 1), outputs)[:, None], 0.0, factor)
-    found = np.asarray(path_contributions(problem, unused, attended))
-    np.testing.assert_array_equal(mean_without(found, paths, [(0, 1)]), found.sum(axis=1))

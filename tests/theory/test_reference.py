@@ -40,43 +40,18 @@ def test_order_parameters_and_action(width, saddles, reference):
     np.testing.assert_allclose(saddle.action, reference[f"N{width}_S_over_N"], **tolerance)
 
 
-def test_the_printed_numbers(saddles):
-    """Figures quoted with the published code, to the digits quoted."""
-    lower = np.asarray(saddles[10].order_parameters.matrices[0])
-    np.testing.assert_allclose(np.diagonal(lower), [13.3653, 0.5463, 6.7452, 0.3434], atol=5e-5)
-    np.testing.assert_allclose(lower[0, 2], -5.3970, atol=5e-5)
-    np.testing.assert_allclose(saddles[10].action, 8.420371, atol=5e-7)
-    lower = np.asarray(saddles[100].order_parameters.matrices[0])
-    np.testing.assert_allclose(np.diagonal(lower), [2.9052, 1.3033, 2.5643, 1.3261], atol=5e-5)
-    np.testing.assert_allclose(saddles[100].action, 7.852642, atol=5e-7)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [*WIDTHS, None])
 def test_predictors(width, saddles, reference):
-    check_predictor(
-        reference, width, saddles[width].order_parameters.factors[0], prefix=f"N{width}_predictor"
-    )
-
-
-def test_gp_predictor(reference):
-    architecture = reference_problem(reference, 10).architecture
-    check_predictor(reference, 10, OrderParameters.gp_limit(architecture).factors[0], prefix="gp")
-
-
-def check_predictor(arrays, width, factor, prefix):
-    """Compare mean, variance and every predicted sign."""
-    test = jnp.asarray(arrays["attended_inputs_test"], float)
-    predictor = Predictor.for_examples(reference_problem(arrays, width), test)
-    mean, variance = (np.asarray(values)[:, 0] for values in predict(predictor, factor))
-    expected = arrays[f"{prefix}_mean"]
-    tolerance = {"rtol": 0, "atol": PREDICTOR_TOLERANCE}
-    np.testing.assert_allclose(mean, expected, **tolerance)
-    np.testing.assert_allclose(variance, arrays[f"{prefix}_variance"], **tolerance)
-    labels = arrays["y_test"]
-    correct = np.sign(mean) == labels
-    # a sign may differ only where the mean itself is within the tolerance of zero
-    unclear = np.abs(expected) <= PREDICTOR_TOLERANCE
-    np.testing.assert_array_equal(correct[~unclear], (np.sign(expected) == labels)[~unclear])
+    """At every width, and at the order parameters of infinite width."""
+    problem = reference_problem(reference, width or 10)
+    limit, prefix = OrderParameters.gp_limit(problem.architecture), "gp"
+    if width is not None:
+        limit, prefix = saddles[width].order_parameters, f"N{width}_predictor"
+    test = jnp.asarray(reference["attended_inputs_test"], float)
+    found = predict(Predictor.for_examples(problem, test), limit.factors[0])
+    for received, what in zip(found, ("mean", "variance"), strict=True):
+        expected = reference[f"{prefix}_{what}"]
+        np.testing.assert_allclose(received[:, 0], expected, rtol=0, atol=PREDICTOR_TOLERANCE)
 
 
 # --- slow: the theory at next order against importance draws of the published four-path posterior

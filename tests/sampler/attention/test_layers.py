@@ -55,23 +55,6 @@ def test_softmax_attention_equals_a_loop(form, library, rng):
     assert_equal_to_rounding(received, expected, operations=4 * 36, condition=size)
 
 
-def test_the_good_head_has_the_published_weights():
-    """The entries of the published matrix at β = 10, of 200 features and 31 positions.
-
-    Features of one half have +5e-4 among themselves and −5e-4 with the other half. A position
-    attends to the one before it with 10, to the first with 15.
-    """
-    expected = np.zeros((231, 231))
-    half = np.repeat([1.0, -1.0], 100)
-    expected[:200, :200] = 5e-4 * half[:, None] * half
-    for query in range(1, 31):
-        expected[200, 200 + query] = 15.0
-        if query > 1:
-            expected[200 + query - 1, 200 + query] = 10.0
-    received = head_weights("good", 200, 31, 10.0, np.random.default_rng(0))
-    assert np.all(np.abs(received - expected) <= 8 * EPSILON * np.abs(expected))
-
-
 def test_random_heads_have_the_published_scales(reference):
     for expected in reference["random_head_scales"]:
         received = head_weights("random", 200, 31, 10.0, np.random.default_rng(0))

@@ -1,7 +1,6 @@
 """Every attention variant that fits the theory is described by it, up to finite width."""
 
 from functools import cache
-from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +8,14 @@ import numpy as np
 import pytest
 
 from sampler.data.make import build_task
-from sampler.data.task import Task
-from sampler.network import network_outputs
 from sampler.posterior.importance_sampling import importance_draws
-from sampler.problem import Problem, build_problem
+from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe
 from tests.problems import (
-    random_weights,
     space_of,
     weighted_mean_and_error,
 )
-from theory import solve_saddle_point
+from theory import LearningProblem, solve_saddle_point
 
 TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
 # attention.form, the heads, and whether they make a hypernetwork: four paths each
@@ -34,7 +30,7 @@ DRAWS = 40_000
 
 
 @cache
-def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
+def problem_of(kind: str, width: int) -> LearningProblem:
     """Twenty sequences of the hidden Markov task, seen through one attention variant.
 
     Fewer than channels: labels that could not be fitted would make U_1 large, and 1/N begin late.
@@ -48,8 +44,7 @@ def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
         network={"widths": width, "hypernetwork": is_pair},
         posterior={"temperature": 0.01},
     )
-    task = build_task(recipe)
-    return build_problem(recipe, task), task
+    return build_problem(recipe, build_task(recipe)).learning
 
 
 @pytest.mark.slow
@@ -82,7 +77,7 @@ def test_the_difference_does_not_fall_for_another_attention():
 @cache
 def difference(kind: str, width: int, theory_of: str | None = None) -> tuple[float, float]:
     """Frobenius norm of sampled minus theoretical U_1, and that of the Monte Carlo errors."""
-    saddle = solve_saddle_point(problem_of(theory_of or kind, width)[0].learning)
+    saddle = solve_saddle_point(problem_of(theory_of or kind, width))
     assert saddle.converged, saddle.explain()
     mean, error = sampled_overlap(kind, width)
     apart = mean - np.asarray(saddle.order_parameters.matrices[0])
@@ -92,8 +87,7 @@ def difference(kind: str, width: int, theory_of: str | None = None) -> tuple[flo
 @cache
 def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
     """E[U_1] and its errors, from independent draws of the exact posterior."""
-    learning = problem_of(kind, width)[0].learning
-    space = space_of(learning)
+    space = space_of(problem_of(kind, width))
     draws = importance_draws(space, DRAWS, seed=width)
     assert draws.trusted, draws.explain()
     assert draws.effective_sample_size > DRAWS / 10
@@ -104,49 +98,3 @@ def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
 
     overlaps = jax.jit(jax.vmap(overlap))(jnp.asarray(draws.points))
     return weighted_mean_and_error(draws.weights, np.asarray(overlaps))
-
-
-@pytest.mark.parametrize("kind", ["linear", "hypernetwork"])
-def test_the_sum_over_paths_is_the_forward_pass(kind, rng):
-    """f(x) of the recipe's network, token by token from its attention matrices, in loops."""
-    problem, task = problem_of(kind, 3)
-    arch, split = problem.architecture, task.test
-    weights = random_weights(arch, rng)
-    on_device = {name: jnp.asarray(values) for name, values in weights.items()}
-    received = network_outputs(on_device, problem.attended_test, arch)
-    expected = np.array(
-        [
-            forward(weights, tokens, [omega[x] for omega in split.attention], KINDS[kind][2])
-            for x, tokens in enumerate(split.inputs)
-        ]
-    )
-    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-
-
-def forward(weights, tokens, attention, is_pair):
-    """f of the last token, one head, query and key after the other."""
-    hidden = [weights["V_0"] @ token / np.sqrt(len(token)) for token in tokens]
-    if is_pair:
-        (omega,) = attention
-        V, W, heads = weights["V_1"], weights["V_2"], range(len(omega))
-        scale = 1 / np.sqrt(len(omega) * V.shape[2] * len(omega) * W.shape[2])
-        hidden = [
-            scale
-            * sum(
-                omega[h, s, t] * omega[g, s, t] * W[h] @ V[g] @ hidden[s]
-                for h, g, s in product(heads, heads, range(len(tokens)))
-            )
-            for t in range(len(tokens))
-        ]
-    else:
-        for layer, omega in enumerate(attention, start=1):
-            V = weights[f"V_{layer}"]
-            hidden = [
-                sum(
-                    omega[h, s, t] * V[h] @ hidden[s]
-                    for h, s in product(range(len(omega)), range(len(tokens)))
-                )
-                / np.sqrt(len(omega) * V.shape[2])
-                for t in range(len(tokens))
-            ]
-    return weights["a"] @ hidden[-1] / np.sqrt(weights["a"].shape[1])

@@ -2,8 +2,6 @@
 
 import json
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,18 +11,14 @@ from sampler.data.time_series import LabelledSeries, split_by_class
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.training_data import ClassifiedData, learning_data
-from sampler.transformer.forward_pass import transformer_outputs
 from sampler.transformer.trained_transformer import (
-    frozen_attention,
     read_model,
-    trained_network,
 )
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import made_once
 from tests.sampler.data.test_series_files import ts_text
 from tests.training_recipes import TINY, train_in
-from theory import attended_inputs
 
 NAMES = ("slow", "middle", "fast")
 STEPS, CHANNELS = 12, 2
@@ -168,27 +162,6 @@ def test_until_a_loss(folder, tmp_path):
     summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
     data = learning_data(recipe, recipe.task.read(recipe.training))
     assert summary["splits"] == data.judged(model)
-
-
-@pytest.mark.slow
-def test_a_task_of_arrays_with_its_attention_holds_the_network(folder, splits):
-    """The trained weights, read through the paths of `arrays`, are the network."""
-    model = read_model(folder / "model")
-    arrays = {}
-    for name in ("train", "test"):
-        split = getattr(splits, name)
-        attention = frozen_attention(model.parameters, split.inputs, model.network.variants)
-        of_layers = {f"attention_{name}_{n}": one for n, one in enumerate(attention, start=1)}
-        arrays |= {f"inputs_{name}": split.inputs, f"labels_{name}": split.labels, **of_layers}
-    task = sampler.Arrays(**arrays).make(None)
-    assert (task.train.examples, task.test.examples, task.outputs) == (36, 48, 3)
-    with jax.enable_x64(True):
-        parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
-        inputs = jnp.asarray(task.test.inputs)
-        expected = np.asarray(transformer_outputs(parameters, inputs, model.network))
-        attended = attended_inputs(task.test.inputs, task.test.attention, "mean")
-        received = trained_network(model).predictor(attended)
-    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,21 @@
-"""Training: it learns, it can be interrupted anywhere, and what it leaves can be read."""
+"""Training: what it refuses, and what it leaves behind."""
 
 import csv
 import hashlib
 import json
-import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError, RequeueError
-from sampler.jobs.train import start_training
+from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.storage.archives import read_archive, write_archive
 from sampler.transformer.trained_transformer import MODEL_FILE, read_model
 from tests import ROOT
-from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
+from tests.commands import made_once
 from tests.training_recipes import write_training
 
 
@@ -46,55 +44,6 @@ def copy(finished, recipe_file, tmp_path) -> Path:
     recipe = load_recipe(recipe_file, kind=TrainingRecipe)
     (directory / "recipe.toml").write_text(recipe.to_toml(directory))
     return directory
-
-
-def assert_same_model(received: Path, expected: Path) -> None:
-    """Model, curve and summary, bit for bit, but for the seconds it took."""
-    assert (received / MODEL_FILE).read_bytes() == (expected / MODEL_FILE).read_bytes()
-    curve = "learning_curve.csv"
-    assert (received / curve).read_text() == (expected / curve).read_text()
-    one, other = (
-        json.loads((directory / "training_summary.json").read_text())
-        for directory in (received, expected)
-    )
-    assert one | {"seconds": 0} == other | {"seconds": 0}
-
-
-@pytest.mark.slow
-def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_path, capsys):
-    recipe, directory = load_recipe(recipe_file, kind=TrainingRecipe), tmp_path / "model"
-    with pytest.raises(RequeueError) as stopped:
-        start_training(recipe, directory, AfterChunks(3))
-    reached = re.search(r"training step [0-9]+ of 130", str(stopped.value))[0]
-    capsys.readouterr()
-    assert command("status", directory) == ExitCode.OK
-    assert reached in capsys.readouterr().out
-    assert not (directory / MODEL_FILE).exists()
-    assert command("resume", directory) == ExitCode.OK
-    assert_same_model(directory, finished)
-    # A finished training is left alone.
-    before = (directory / MODEL_FILE).stat().st_mtime_ns
-    assert command("resume", directory) == ExitCode.OK
-    assert (directory / MODEL_FILE).stat().st_mtime_ns == before
-
-
-@pytest.mark.slow
-def test_damaged_checkpoint_is_noticed_and_the_one_before_used(recipe_file, finished, tmp_path):
-    recipe, directory = load_recipe(recipe_file, kind=TrainingRecipe), tmp_path / "model"
-    with pytest.raises(RequeueError):
-        start_training(recipe, directory, AfterChunks(4))
-    newest = max(
-        (directory / "checkpoint").iterdir(), key=lambda path: read_archive(path).header["sequence"]
-    )
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 1
-    newest.write_bytes(content)
-    assert command("resume", directory) == ExitCode.OK
-    assert_same_model(directory, finished)
-    for path in (directory / "checkpoint").iterdir():
-        path.write_bytes(b"damaged")
-    (directory / MODEL_FILE).unlink()
-    assert command("resume", directory) == ExitCode.BAD_INPUT
 
 
 def test_another_recipe_and_other_images_are_refused(copy, recipe_file, capsys):
