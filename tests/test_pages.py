@@ -88,7 +88,8 @@ def test_functions_and_tests_of_the_equations_are_there():
 @pytest.mark.parametrize(
     ("tex", "expected"),
     [
-        (r"\frac12\ln\nu", "<mfrac><mn>1</mn><mn>2</mn></mfrac>"),
+        (r"\frac12\ln\nu", "<mfrac><mn>1</mn><mn>2</mn></mfrac><mi>ln</mi>"),
+        (r"\ln p", '<mspace width="0.1667em"></mspace><mi>p</mi>'),
         (r"\tfrac1{12}\nabla", "<mn>1</mn><mn>12</mn></mfrac>"),
         (r"\tilde V_0", "<msub><mrow></mrow><mn>0</mn></msub>"),
         (r"\bar\jmath_{ab}", "<msub><mrow></mrow><mrow><mi>a</mi><mi>b</mi></mrow></msub>"),
