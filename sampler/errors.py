@@ -151,7 +151,7 @@ def one_line(text: str) -> str:
 def shortened(value: object, limit: int = 80) -> str:
     """The value as Python writes it, on one line and cut to `limit` characters.
 
-    Of a path the end is kept, which distinguishes files.
+    Paths keep their end, which distinguishes files.
     """
     is_path = isinstance(value, PurePath)
     text = one_line(repr(str(value) if is_path else value))

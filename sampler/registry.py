@@ -21,8 +21,8 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     """Named entries of one kind, in the order in which they were registered.
 
     An entry given as text, "module:name", is imported at its first use: a table may list objects of
-    later modules, and its names need no import. `registry[name]` raises KeyError with the names
-    that there are.
+    later modules, and its names need no import. `registry[name]` raises KeyError with the known
+    names.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, Entry | str] | None = None) -> None:

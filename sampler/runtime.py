@@ -106,9 +106,9 @@ USUAL_PROCESS = UsualProcess()
 def use_one_blas_thread() -> None:
     """Factorise matrices on one thread unless the environment says otherwise.
 
-    The threads of OpenBLAS, by which JAX factorises on CPUs, make small factorisations up to a
-    hundred times slower where they wait for each other. It reads this when it is loaded: where
-    NumPy came first, `jax_settings` limits what is there. Other libraries' threads are left alone.
+    Threads of OpenBLAS, by which JAX factorises on CPUs, wait for each other and slow small
+    factorisations down up to a hundredfold. OpenBLAS reads this when it is loaded: where NumPy came
+    first, `jax_settings` limits its threads. Other libraries' threads are left alone.
     """
     if os.environ.get(BLAS_THREADS):
         return
@@ -153,8 +153,8 @@ def divide_processor(devices: int) -> None:
 def jax_settings(precision: str = "float64") -> Iterator[None]:
     """Let JAX compute in this precision while inside, and leave it as it was.
 
-    Whatever the process has set, draws follow from the recipe alone, and JAX is no stricter than
-    the libraries that use it are.
+    Whatever the process has set, draws follow from the recipe alone, and JAX applies no stricter
+    checks than the libraries that use it.
 
     Raises InputError where the environment asks JAX for an accelerator that is not there.
     """

@@ -138,7 +138,7 @@ class LearnedProblem(ProblemOfTokens):
 
     @property
     def names_of_attention(self) -> tuple[tuple[str, ...], ...]:
-        """Names of the heads of each layer of attention, of which some serve two of weights."""
+        """Names of the heads of each layer of attention; some layers serve two of weights."""
         names, start = [], 0
         for is_pair in self.data.attention.pairs:
             names.append(self.head_names[start])

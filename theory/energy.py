@@ -2,7 +2,7 @@
 
 `energy_of_kernel` takes K itself, `energy_of_columns` an X with K = X Xᵀ that may have few columns.
 Both have their first derivatives in every argument, made from one Cholesky factor; JAX
-differentiates these further. K + 𝒯 1, its factor and regression with it are only here.
+differentiates these further. No other module adds 𝒯 1 to K, factorises it or solves with it.
 """
 
 import math

@@ -98,7 +98,7 @@ class LabelEnergy:
     def of_layers(
         self, factors: tuple[Float[Array | np.ndarray, "_row _rank"], ...]
     ) -> Float[Array | np.ndarray, ""]:
-        """E at factors of all order parameters, of which it depends on that of U_1."""
+        """E at factors of all order parameters, a function of that of U_1."""
         return self(factors[0])
 
 

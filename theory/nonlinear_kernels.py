@@ -143,7 +143,7 @@ class TokenExamples:
         attention: tuple[Float[Array, "example _head token token"], ...],
         readout: Readout,
     ) -> "TokenExamples":
-        """Tokens and attention of which one is read: "last", "first", or the "mean" of all."""
+        """Tokens, attention, and the token that is read: "last", "first", or the "mean" of all."""
         *lower, last = attention
         read = jnp.einsum("xhkq,q->xhk", last, token_readout(inputs.shape[1], readout))
         return cls(inputs, (*lower, read[..., None]))

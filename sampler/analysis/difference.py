@@ -25,8 +25,8 @@ more than noise (Bonferroni's limit, of Student's t with the degrees of freedom 
 the size has an upper limit. Theory and samples agree where neither sees anything. Without a
 difference the first errs in 2.5 % of all quantities (4 % where the errors are known by some ten
 repetitions alone), the second in less than 0.3 %, whatever the number of elements. Single elements
-are told from noise by the same limit, that of all K at once. Each quantity, predictor and point of
-a sweep has statements of its own, which are not corrected for the number of these.
+have the same limit, that of all K at once. Each quantity, predictor and point of a sweep has
+statements of its own, which are not corrected for the number of these.
 
 A bound is one number everywhere: `SquaredDistance.bound`, of all elements or of a single one.
 """
@@ -215,7 +215,7 @@ def amount(value: float | int, unit: str, error: float | None = None) -> Number:
 
 
 def largest_by_chance(elements: float | int, degrees: float | int) -> float:
-    """MCSE that the largest of so many errors is above as rarely as one is above 3 of known size.
+    """MCSE exceeded by the largest of these errors as rarely as 3 by one error of known size.
 
     degrees: of freedom that the MCSE are known by; infinite without any, where nothing is known.
     """

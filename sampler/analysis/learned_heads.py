@@ -2,8 +2,8 @@
 
 Heads of a layer with the same prior can be exchanged: a mean over draws means something only when
 the heads of every draw have been put into the order in which they are nearest to a reference. That
-is the draw of the likeliest repetition which is nearest to all its others. Of several modes the
-mean is no attention all the same: single draws are shown as well.
+is the draw of the likeliest repetition which is nearest to all its others. A mean over several
+modes is misleading all the same: single draws are shown as well.
 
 Entropies, and distances from the mean over the prior, are those of `sampler.attention.similarity`.
 """

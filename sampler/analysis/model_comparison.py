@@ -1,10 +1,10 @@
 """Models of the same training labels side by side, by leave-one-out cross-validation.
 
 A run brings the exact posterior of its network, by its samples, and infinite width, another
-network, at its own and at the same temperature. A theory is no rival of the posterior that it
-approximates: the leading order replaces it only where no samples can be trusted, and its
-name states this. Order, differences and weights are those of `arviz_stats.compare`, with evidence
-and with scores on the test set.
+network, at its own and at the same temperature. A theory is not compared with the posterior that it
+approximates: the leading order replaces it where no samples can be trusted, and is named so. Order,
+differences and weights are those of `arviz_stats.compare`, with evidence and with scores on the
+test set.
 """
 
 import warnings

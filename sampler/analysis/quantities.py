@@ -339,7 +339,7 @@ def are_several_signs(labels: np.ndarray) -> bool:
 
 
 def of_probability(statistic: Callable[[np.ndarray, np.ndarray], Any]) -> OfLabels:
-    """A statistic of the probability of the label +1, and of which labels it is."""
+    """A statistic of the probability of the label +1, and its labels."""
     return lambda mean, variance, labels: statistic(
         probability_of_positive(mean.values, variance.values), labels.values > 0
     )

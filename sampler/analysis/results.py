@@ -61,7 +61,7 @@ class RunResults:
 
     @classmethod
     def held(cls, directory: Path | None, **given: Any) -> "RunResults":
-        """Results of which some are in memory: theory, draws, comparison, recipe, ….
+        """Results, some of them in memory: theory, draws, comparison, recipe, ….
 
         Missing arguments, or None, are read from the directory at first use.
         """
@@ -145,7 +145,8 @@ class RunResults:
 
     @property
     def verdict(self) -> Verdict:
-        """On the theory: that of the comparison, or that nothing was sampled or compared."""
+        """Verdict on the theory: that of the comparison, or that nothing was sampled or
+        compared."""
         if self.comparison is not None:
             return self.comparison.verdict
         return theory_verdict(None, saddle_point_converged(self.theory), {})

@@ -1,8 +1,8 @@
 """Which temperature of a sweep the validation split chooses, at each value of the other settings.
 
-By the accuracy of the theory to leading order, of equal ones by its log predictive density, which
-alone counts where labels are no classes. Infinite width has a temperature of its own, found by
-every run (`infinite_tuned`). The test set takes no part.
+By the accuracy of the theory to leading order, then by its log predictive density, which alone
+counts where labels are not classes. Infinite width has a temperature of its own, found by every run
+(`infinite_tuned`). The test set takes no part.
 """
 
 from collections.abc import Sequence

@@ -101,7 +101,7 @@ class SweepResults:
 
     @classmethod
     def held(cls, directory: Path, **given: Any) -> "SweepResults":
-        """Results of which some are in memory: the dataset, the selection, ….
+        """Results, some of them in memory: the dataset, the selection, ….
 
         Missing arguments are read from the directory at first use.
         """
@@ -149,7 +149,7 @@ class SweepResults:
 
     @property
     def widths(self) -> np.ndarray | None:
-        """The width of each row; None if the rows are not told apart by their width."""
+        """The width of each row; None if rows have equal widths."""
         widths = np.array([point.column("width") for point in self.rows])
         return widths if (np.diff(widths) > 0).all() else None
 

@@ -184,7 +184,7 @@ def removable(
     splits = {"validation": validation, "test": test}
     chosen, measured, named = labelled_models(model, splits, "auto", layers, heads, **of_module)
     if measure == "accuracy" and not are_classes({"": chosen.labels, "test": measured.labels}):
-        raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
+        raise InputError("accuracy", limit, "labels are not classes: give a limit of the loss")
     is_task = isinstance(model, TaskSettings)
     with jax_settings(), shown_steps(progress) as show:
         found = largest_set(
@@ -235,7 +235,7 @@ class RemovableHeads:
 
     @property
     def accuracy(self) -> tuple[float, float] | None:
-        """The accuracy lost, likewise; None where labels are no classes."""
+        """The accuracy lost, likewise; None where labels are not classes."""
         from sampler.heads.cost_tables import cost_at
 
         known = "test_accuracy" in self.result
@@ -285,7 +285,7 @@ class RemovableHeads:
 
         measure = measure or self.result.attrs["measure"]
         if f"test_{measure}" not in self.result:
-            raise InputError("measure", measure, 'labels are no classes: draw the "loss"')
+            raise InputError("measure", measure, 'labels are not classes: draw the "loss"')
         with figure_style():
             return draw_removable(self.result, measure)
 

@@ -206,9 +206,9 @@ def compare_models(runs: "Sequence[Run | str | Path] | Mapping[str, Run | str | 
     runs  runs or their directories; a mapping names them
 
     Every run brings its network, by the exact posterior, and infinite width as models; the leading
-    order stands in only for samples that are missing or not to be trusted. `plot()` of the result
-    draws them, `to_dataframe()` gives numbers. Raises InputError where the training labels are not
-    the same, and for a run that has nothing to compare.
+    order stands in only for samples that are missing or not to be trusted. The result has `plot()`,
+    and `to_dataframe()` for the numbers. Raises InputError where the training labels are not the
+    same, and for a run that has nothing to compare.
     """
     from sampler.analysis.model_comparison import compare_directories
     from sampler.presentation.several_runs import Models

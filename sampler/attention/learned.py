@@ -109,7 +109,7 @@ class LearnedHeads:
     def without_effect(
         self, inputs: Float[np.ndarray, "example token channel"], readout: str
     ) -> list[tuple[int, int]]:
-        """Layers and heads, from 0, of learned heads of which the same is read for all logits.
+        """Layers and heads, from 0, of learned heads whose output does not depend on their logits.
 
         So few draws of their prior differ in all other heads, however sharp these are.
         """

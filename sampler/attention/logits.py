@@ -83,7 +83,7 @@ def head_matrices(
 ) -> Float[Array, "example head key query"]:
     """Ω of heads with these weights, one variant for each; scale 1 unless it is given.
 
-    Of some examples at a time, to bound memory, where arrays are NumPy's.
+    NumPy arrays are processed a few examples at a time, to bound memory.
     """
     if scale is None:
         ones = inputs.__array_namespace__().ones

@@ -21,7 +21,7 @@ Recorded = Shaped[np.ndarray, "..."]
 
 
 def within(lengths: Int[np.ndarray, " example"], tokens: int) -> Real:
-    """True for the first tokens, of which each example has this number."""
+    """True for the first tokens, as many as each example has."""
     return np.arange(tokens) < lengths[:, None]
 
 

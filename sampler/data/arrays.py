@@ -431,7 +431,7 @@ def check_type(key: str, array: Any) -> None:
 def examples_of_file(
     file: ArrayFile, name: str, labels: np.ndarray | None, examples: int, numbers: int
 ) -> StreamedExamples:
-    """The examples of one split of a file, each of so many numbers, read and checked in blocks."""
+    """The examples of one split of a file, read and checked in blocks."""
 
     def blocks(first: int, size: int | None) -> Iterator[Examples]:
         size = size or block_size(numbers, most=None)

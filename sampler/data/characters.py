@@ -87,7 +87,7 @@ class OneShotImages(TrainingTask):
 
 @dataclass(frozen=True)
 class CharacterSplits:
-    """The drawings of each split, of which tokens have so many channels."""
+    """The drawings of each split, for tokens with this number of channels."""
 
     train: Drawings
     validation: Drawings

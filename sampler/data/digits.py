@@ -91,7 +91,7 @@ class ImageTask(DrawnTask):
         )
 
     def refuse_shared(self, drawings: int) -> None:
-        """Raise InputError where two splits of so many drawings would share some."""
+        """Raise InputError where two splits of these sizes would share drawings."""
         train, validation, test = self.examples_train, self.examples_validation, self.examples_test
         middle = drawings // 2
         there = f"there are {drawings} images of these classes"

@@ -82,8 +82,8 @@ def normalised_patches(
 ) -> Float[np.ndarray, "drawing patch channel"]:
     """Patches in row-major order, each with mean 0 and variance 1: LayerNorm without a scale.
 
-    (patch − mean)/√(variance + 10⁻⁵); `copies` repeats every patch along its channels, as images
-    with so many equal colours have it.
+    (patch − mean)/√(variance + 10⁻⁵); `copies` repeats every patch along its channels, as in images
+    with equal colours.
     """
     split = images.astype(np.float64).reshape(-1, GRID, PATCH, GRID, PATCH)
     patches = split.transpose(0, 1, 3, 2, 4).reshape(-1, PATCHES, PATCH * PATCH)

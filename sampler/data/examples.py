@@ -270,7 +270,7 @@ def labelled(blocks: Iterator[Examples], labels: Labels, first: int) -> Iterator
 
 
 def block_size(numbers: int, most: int | None = BLOCK) -> int:
-    """Choose how many examples a block has, each of them with so many numbers."""
+    """Choose the number of examples of a block from the numbers of each."""
     fitting = max(1, BLOCK_BYTES // (8 * numbers))
     return fitting if most is None else min(most, fitting)
 
@@ -308,7 +308,7 @@ def measured_examples(count: int) -> Int[np.ndarray, " measured"]:
 
 
 def spread_over_labels(train: AnyExamples, count: int) -> Int[np.ndarray, " chosen"] | None:
-    """Choose up to so many examples, evenly from all of them sorted by label; return their numbers.
+    """Choose at most this many examples, evenly from all sorted by label; return their numbers.
 
     The largest label comes first for one output, else class after class. None where the examples
     are not held.

@@ -151,7 +151,7 @@ def with_chosen_heads(task: Task, attention: Attention | None) -> Task:
 def head_numbers(task: Task, attention: Attention) -> tuple[tuple[int | None, ...], ...]:
     """Numbers of the data's heads that a recipe names; None for a learned or a uniform one.
 
-    Raises InputError for a kind that is no head of the data in that layer.
+    Raises InputError for a kind that the data do not have in that layer.
     """
     layers = []
     for layer, kinds in enumerate(attention.heads):

@@ -92,7 +92,7 @@ def check_learned_fits(task: Task) -> None:
 
 
 def check_logits_matter(task: Task, readout: str) -> None:
-    """Raise InputError for a learned head of which the same is read whatever its logits are."""
+    """Raise InputError for a learned head whose output does not depend on its logits."""
     learned = task.learned
     if not np.any(learned.scale):
         remedy = "makes all logits of learned heads 0, whatever is sampled; raise it"

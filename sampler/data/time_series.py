@@ -139,7 +139,7 @@ class SeriesArchive(SeriesFiles, AttendedSeries):
 
 
 class LabelledSeries(SeriesFiles, TrainingTask):
-    """Labelled multivariate time series, each to be told of which class it is.
+    """Labelled multivariate time series, for classification.
 
     Two classes are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
     others, less their mean 1/classes.

@@ -165,7 +165,7 @@ def removed_in_order(
     random   how many random orders there are, too
 
     Heads are zeroed, and no layer loses all of them. `order_layer` and `order_number` have the head
-    of each step. Nothing where labels are no classes.
+    of each step. Nothing where labels are not classes.
     """
     counts = next(iter(models.values())).model.heads
     generator = stream(seed, Stream.RANDOM_ORDERS)
@@ -233,7 +233,7 @@ def largest_set(
 
 
 def share_of_most_frequent(labels: Num[np.ndarray, "example output"]) -> float:
-    """Accuracy of the most frequent class; NaN where labels are no classes."""
+    """Accuracy of the most frequent class; NaN where labels are not classes."""
     if not labels_are_classes(labels):
         return np.nan
     positive = (labels > 0.5).mean(axis=0)

@@ -51,8 +51,8 @@ def draw_heads(
 ) -> Figure | None:
     """Draw a number of every head against the loss without it, the lowest number on top.
 
-    Magnitude takes the place of Taylor importance where gradients are unknown, loss that of
-    accuracy where labels are no classes. None where heads have no such number.
+    Magnitude replaces Taylor importance where gradients are unknown, loss replaces accuracy where
+    labels are not classes. None where heads have no such number.
     """
     number = "magnitude" if number == "taylor" and number not in found else number
     if number not in found:
@@ -105,7 +105,7 @@ def draw_map(found: xr.Dataset) -> Figure:
 def draw_orders(found: xr.Dataset) -> Figure | None:
     """Draw the accuracy of trained model and theory after each removal, by order.
 
-    None where no order was measured, or labels are no classes.
+    None where no order was measured, or labels are not classes.
     """
     panels = [who for who in IN_ORDER if who in found]
     if not panels:

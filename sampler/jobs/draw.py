@@ -212,7 +212,7 @@ class PrecisionCheck:
 
 
 def mode_attributes(space: Space) -> dict[str, Any]:
-    """How the mode was searched that chains are whitened by; nothing where there is none."""
+    """The search for the mode by which chains are whitened; empty without a mode."""
     if space.mode is None:
         return {}
     return {"mode_converged": int(space.mode.converged), "mode_search": space.mode.explain()}

@@ -252,7 +252,7 @@ class DrawCollector:
 
     @property
     def thinned(self) -> dict[str, ThinnedDraws]:
-        """Name → some draws of quantities of which not all are kept."""
+        """Name → draws of quantities that are thinned."""
         return {n: kept.thinned for n, kept in self._kept[DRAWS].items() if not kept.is_whole}
 
     @property
@@ -272,7 +272,7 @@ class DrawCollector:
         return 0 if made is None else max(made.seen.values())
 
     def total(self, name: str | None) -> int:
-        """Sum of a statistic over everything, warm-up included; 0 where there is no such."""
+        """Sum of a statistic over all steps, warm-up included; 0 without this statistic."""
         kept = [self._kept[kind][name] for kind in (WARMUP, STATISTICS) if name in self._kept[kind]]
         pieces = [piece for one in kept for row in one.rows.values() for piece in row]
         return int(sum(piece.sum() for piece in pieces) + self._elsewhere.get(name, 0.0))

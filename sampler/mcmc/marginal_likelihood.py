@@ -37,7 +37,7 @@ MOST_APART = 4.0
 
 
 class Bridged(NamedTuple):
-    """ln p(y) and its error from posterior draws and as many of q, some of which are lost."""
+    """ln p(y) and its error from posterior draws and as many draws of q, and how many were lost."""
 
     value: float
     error: float

@@ -73,7 +73,7 @@ class Observer:
         first: int,
         begins: int = 0,
     ) -> Observed:
-        """Observables of draws, the first of which has this number.
+        """Observables of draws, and the number of the first.
 
         begins  number of the first draw of these chains
         """

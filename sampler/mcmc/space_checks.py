@@ -71,7 +71,7 @@ def fixed_by(space: Space, seed: int) -> dict[str, Bool[np.ndarray, " element"]]
     """Name → which elements of a draw have the same value at draws from the prior, to rounding.
 
     Elements equal between these are equal between draws from the posterior. In the
-    precision in which draws are kept; an element that is no number is not fixed.
+    precision in which draws are kept; an element that is not a number is not fixed.
     """
     key = jax_key(seed, Stream.FIXED_ELEMENTS)
     drawn = space.draw_by_numpy(POINTS, stream(seed, Stream.FIXED_ELEMENTS))

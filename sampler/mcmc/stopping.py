@@ -1,8 +1,8 @@
 """The rules that end draws: checks at fixed numbers of them, two in a row of which must pass.
 
 A check applies the diagnostics to the draws so far, with a margin. Checks are at 400 draws a chain
-and whenever that number has grown by 1.3: where chains end depends on their draws alone. Of
-repetitions one check must pass, as they are asked for, and whenever they have grown by 1.3.
+and whenever that number has grown by 1.3: where chains end depends on their draws alone.
+Repetitions need one check to pass: at the number requested, and whenever it has grown by 1.3.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -242,7 +242,7 @@ class StoppingRule:
 
 
 class RepetitionRule(StoppingRule):
-    """Ends repetitions after a check that passes, of which there is none before `fewest`."""
+    """Ends repetitions after a check that passes, from `fewest` on."""
 
     judged_first: ClassVar[int | None] = None
 

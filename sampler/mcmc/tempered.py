@@ -201,7 +201,7 @@ def log_mean(logs: Float[np.ndarray, " repetition"]) -> tuple[float, float]:
 
 
 def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " repetition"] | None:
-    """Weights of repetitions, in proportion to their evidence; None where chains are no such."""
+    """Weights of repetitions, in proportion to their evidence; None for other chains."""
     if "ancestor" not in statistics:
         return None
     return normalised_weights(np.asarray(statistics["log_evidence"])[:, 0])

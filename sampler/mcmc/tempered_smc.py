@@ -12,7 +12,7 @@ particles that choose their own γ step further where they miss the largest weig
 comes out too small, by a tenth and more with a few hundred of them. Where q_0 is the prior, this is
 the likelihood to the power γ, with its normaliser where the temperature is sampled.
 
-Particles of one repetition share ancestors: their number is no sample size. Errors come from
+Particles of one repetition share ancestors: their number is not a sample size. Errors come from
 repetitions, independent of each other.
 """
 
@@ -237,8 +237,8 @@ def move(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any], int]:
     """Move all particles by trajectories with settings of a stage, which a pilot finds.
 
-    Trajectories of a pilot are those about the Gaussian with mean and covariance of its particles,
-    and there are so many that little is left of where these were. The step of the next one
+    Trajectories of a pilot turn about the Gaussian with mean and covariance of its particles, and
+    are repeated until the particles have nearly forgotten their positions. The step of the next one
     follows from the acceptance of all particles in this one. Every particle makes as many steps.
 
     Returns points, acceptance of the last trajectory of each, statistics, and points lost.

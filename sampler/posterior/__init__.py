@@ -12,7 +12,7 @@ order_parameters       all weights integrated out: Bartlett coordinates, exact a
 mode                   the mode of order parameters, and the Hessian there
 spaces                 the table of spaces, and the space of a network with its data
 initial_distribution   every mode that descents reach, and a distribution to begin in at all of them
-densities              densities of many points, and points at which they are no number
+densities              densities of many points, and points at which they are not numbers
 importance_sampling    independent weighted draws of order parameters, and the log evidence
 importance_weights     what weights are worth, their tail, and resampling by them
 t_mixture              mixtures of t distributions, and their fit to weighted points

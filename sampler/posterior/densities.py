@@ -1,4 +1,4 @@
-"""Densities of many points, their derivatives, and points at which they are no number.
+"""Densities of many points, their derivatives, and points at which they are not numbers.
 
 A density that is zero excludes a point; one that is not a number does not. Far out it may overflow
 where nothing is: a bound of it distinguishes these points from lost ones.
@@ -72,7 +72,7 @@ def log_ratios(
 ) -> tuple[Float[np.ndarray, " point"], int]:
     """ln p(θ, y) − ln q(θ) of points, −∞ where it is not a number, and how many of these are lost.
 
-    A density is no number where its logarithm is neither a number nor −∞. Such a point is lost,
+    A density is not a number where its logarithm is neither a number nor −∞. Such a point is lost,
     unless an upper bound of p/q is negligible against the weights of the others.
     """
     bad = ~(log_p < np.inf)

@@ -174,7 +174,7 @@ def law_at_modes(space: Space, seed: int) -> tuple[InitialDistribution, int]:
 def descend_from_far(space: Space, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Ends [start, coordinate] of descents on −ln p(θ, y) from all starts, by L-BFGS.
 
-    With ln p(θ, y) there, −∞ where an end is no point, and the number of gradients.
+    With ln p(θ, y) there, −∞ at invalid ends, and the number of gradients.
     """
     from scipy.optimize import minimize
 

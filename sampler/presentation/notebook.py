@@ -43,7 +43,7 @@ class Comparison(comparison.ComparisonTree):
         """Draw theory against draws, or another figure of a run by its name, such as "kernels".
 
         `plot("kernels", paths=True)` has, below, the kernels of pairs of paths. Raises InputError,
-        with the names that there are, for a figure that there is not.
+        with the known names, for an unknown figure.
         """
         # Only here: `compare` in a terminal needs no figures.
         from sampler.presentation.figures.catalogue import draw_figure

@@ -162,7 +162,7 @@ def selection_table(rows: Mapping[str, Mapping] | None) -> Table:
 
 
 def score_of(row: Mapping, name: str) -> tuple | None:
-    """A score of `selection.json` with its error; None where labels are no classes."""
+    """A score of `selection.json` with its error; None where labels are not classes."""
     return (row[name], row[f"{name}_error"]) if row.get(name) is not None else None
 
 

@@ -93,7 +93,7 @@ def sweep_state(state: RunState) -> str:
 
 
 def listing_text(directories: Sequence[Path]) -> str:
-    """Of every run its directory, name, state and time, and the verdict."""
+    """Directory, name, state, time and verdict of every run."""
     for directory in directories:
         if not directory.is_dir():
             find_directory(directory)

@@ -285,7 +285,8 @@ class Recipe(AnyRecipe):
 
     @property
     def outside_theory(self) -> OutsideTheory | None:
-        """A setting by which the network is no sum over attention paths; None where it is one."""
+        """A setting that makes the network other than a sum over attention paths; None without
+        one."""
         if self.learns_attention and self.attention.reads != INPUTS:
             return OutsideTheory("attention.reads", self.attention.reads)
         return self.network.outside_theory

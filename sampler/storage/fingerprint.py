@@ -96,7 +96,7 @@ def read_attributes(path: Path, group: str = "/") -> dict[str, Any]:
 
 
 def as_python(value: Any) -> Any:
-    """An attribute as Python has it: one number is no list."""
+    """An attribute in Python's types: one number is not a list."""
     if not hasattr(value, "tolist"):
         return value
     return value.item() if value.size == 1 else value.tolist()

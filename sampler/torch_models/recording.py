@@ -255,7 +255,8 @@ def chosen_heads(
 
 @contextmanager
 def watching(model: Any) -> Iterator[list[SeenLayer]]:
-    """See the attention of every module that returns its weights, of nested ones the innermost.
+    """Record the attention of every module that returns its weights; of nested modules the
+    innermost.
 
     Models of Hugging Face compute their weights meanwhile. Raises InputError for those of an
     encoder with a decoder.

@@ -81,7 +81,7 @@ def draw_band(ax: Axes, widths: np.ndarray, sweep: SweepResults) -> bool:
 
 
 def draw_predictions(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
-    """Draw predictions; marks without lines where neighbours are no curve."""
+    """Draw predictions; marks without lines where neighbours do not form a curve."""
     curve = sweep.widths is not None
     level = "" if curve else "_"
     looks = {

@@ -17,8 +17,8 @@ PANEL = 1.05  # inches
 def draw_attention(run: RunResults) -> Figure | None:
     """Draw a row for each learned head: prior mean, posterior mean, single draws.
 
-    Where all queries are known, keys and queries of one example; of a layer of which one query is
-    read, keys of several examples. None where no attention was sampled.
+    Keys and queries of one example if all queries are known; keys of several examples in layers
+    with one query. None where no attention was sampled.
     """
     attention = run.attention
     if attention is None:

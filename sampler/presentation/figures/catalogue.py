@@ -58,7 +58,7 @@ def figure_of(results: Results, name: str, **options: Any) -> Figure | None:
 
 
 def draw_figure(results: Results, name: str, **options: Any) -> Figure:
-    """Draw one figure, to be shown; InputError, with the names that there are, for another."""
+    """Draw one figure, to be shown; InputError, with the known names, for another."""
     with figure_style():
         figure = figure_of(results, name, **options) if name in FIGURES else None
         if figure is None:

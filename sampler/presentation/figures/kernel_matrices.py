@@ -70,7 +70,7 @@ def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
 
 
 def mark_classes(ax: Axes, labels: np.ndarray) -> None:
-    """Draw lines between classes and name them; nothing where labels are no classes."""
+    """Draw lines between classes and name them; nothing where labels are not classes."""
     ax.tick_params(length=0)
     ax.set(xticks=[], yticks=[])
     ends = class_ends(labels)
@@ -90,7 +90,7 @@ def mark_classes(ax: Axes, labels: np.ndarray) -> None:
 
 
 def class_ends(labels: np.ndarray) -> np.ndarray | None:
-    """Return where each class of sorted labels ends; None where labels are no classes."""
+    """Return where each class of sorted labels ends; None where labels are not classes."""
     changes = np.flatnonzero((np.diff(labels, axis=0) != 0).any(axis=1)) + 1
     ends = np.array([*changes, len(labels)])
     return ends if len(ends) <= max(2, labels.shape[1]) else None
@@ -132,7 +132,7 @@ def draw_path_kernels(figure: SubFigure, run: RunResults) -> None:
 def draw_alignment(results: RunResults | SweepResults) -> Figure | None:
     """Draw |e_i·y| / |y| for the first principal components i of each kernel.
 
-    Of a sweep, for the first run that has a theory; `e_i` has the largest eigenvalue for i = 1.
+    In sweeps, for the first run that has a theory; `e_i` has the largest eigenvalue for i = 1.
     """
     run = results.solved if isinstance(results, SweepResults) else results
     if run is None or run.predicted("kernel_alignment") is None:

@@ -97,8 +97,8 @@ def draw_elements(
 def draw_sampled_predictor(run: RunResults) -> Figure | None:
     """Draw posterior mean and deviation of f, in ascending order of the mean.
 
-    Where no theory of the network predicts it. Where labels are classes, those that the value
-    speaks for are told from the others by colour.
+    Where no theory of the network predicts it. Where labels are classes, colours show the class of
+    each example.
     """
     moments = [run.sampled(name) for name in ("predictor_mean", "predictor_variance")]
     if any(map(is_theory, run.predictions("predictor_mean"))) or None in moments:
