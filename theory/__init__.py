@@ -7,6 +7,7 @@ Notation (equations on paper | words in code | axes):
     L, H_l       heads             layers of attention, heads of layer l
     Ω^{l,h}      attention[l-1]    [example, head, key, query]; softmax over keys
     G            key size          logits are k·q/√G
+    W, Z         logit weights     of learned heads: logits x_sᵀ W x_t; Z standard normal
     t*           token readout     [token]
     V_0, V_l, a  weights           [N_1, D], [head, N_{l+1}, N_l], [output, N_a]
     σ_0² … σ_a²  variances         prior variances of V_0, V_1 … V_L, a

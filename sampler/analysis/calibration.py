@@ -1,14 +1,14 @@
-"""Calibration: probabilities of the class +1, and how often labels are +1 where they are predicted.
+"""Calibration: probabilities of the class +1, and the shares of labels +1 where they are predicted.
 
-The model is a regression, y = f(x) + √𝒯 ε, used on labels ±1. Of all numbers that its predictive
-density p(y | x) covers only two occur, and the probability of the class +1 is that of +1 given that
-it is one of them,
+The model is a regression, y = f(x) + √𝒯 ε, used on labels ±1. Its predictive density p(y | x)
+covers all numbers, of which two occur. The probability of the class +1 is that of +1 given that y
+is one of the two,
 
     p₊ = p(y = +1 | x) / (p(y = +1 | x) + p(y = −1 | x)).
 
-It is made of the same density as the log predictive density, which a Φ(m/√s) is not: that one asks
-for the sign of a y that may be any number. For one Gaussian of mean m and variance s = v + 𝒯, which
-theories and draws have alike (`scores`), it is p₊ = 1/(1 + exp(−2m/s)).
+It follows from the same density as the log predictive density. The probability of a positive y does
+not: there y may be any number. For one Gaussian of mean m and variance v + 𝒯, as theories and draws
+have it (`scores`), p₊ = 1/(1 + exp(−2m/(v + 𝒯))).
 """
 
 import numpy as np

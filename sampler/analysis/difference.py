@@ -1,32 +1,34 @@
 """Distance between theory and samples in one quantity, as far as the draws resolve it.
 
-The samples estimate K numbers μ by x̄, with a Monte Carlo error of covariance Σ; the theory
-predicts t. The size of the difference, Δ² = |μ − t|², is estimated without bias by
+Let Δ be the difference of exact and predicted numbers, a vector, and Δ̂ that of means over draws and
+predicted numbers, with a Monte Carlo error of covariance Σ. The size |Δ|² is estimated without bias
+by
 
-    D² = |x̄ − t|² − tr Σ,
+    |Δ̂|² − tr Σ,
 
-which may be negative. |x̄ − t|² is a sum of squares of Gaussian numbers with the cumulants
+which may be negative. |Δ̂|² is a sum of squares of Gaussian numbers with mean, variance and third
+cumulant
 
-    κ₁ = Δ² + tr Σ,   κ₂ = 2 tr Σ² + 4 q² Δ²,   κ₃ = 8 (tr Σ³ + 3 q⁴ Δ²),
-    q² = δᵀΣδ/Δ²,   δ = μ − t,
+    |Δ|² + tr Σ,   2 tr Σ² + 4 ΔᵀΣΔ,   8 (tr Σ³ + 3 (ΔᵀΣΔ)²/|Δ|²),
 
 and is close to the shifted and scaled χ² that has them (Hall, 1983; Buckley and Eagleson, 1988),
-with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which |x̄ − t|² is in neither tail of
-2.5 %, cut off at 0. Σ is known by batch means: tr Σ² is estimated without the bias of few batches
-(Bai and Saranadasa, 1996), so that correlated elements count by their correlation.
+with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the sizes |Δ| at which |Δ̂|² is in neither tail of
+2.5 %, cut off at 0. Σ is estimated from batch means: tr Σ² without the bias of few batches (Bai and
+Saranadasa, 1996), so that correlated elements count by their correlation.
 
-Differences are relative to |μ| = √(|x̄|² − tr Σ). Its own noise enters to first order: q² is taken
-along δ/Δ − ρ μ/|μ| with ρ = Δ/|μ|.
+Differences are relative to the size of the exact numbers, estimated in the same way. Its own noise
+enters to first order: ΔᵀΣΔ/|Δ|² is taken along Δ/|Δ| less the relative difference times the unit
+vector of exact numbers.
 
-Two detectors look for a difference. The first is the interval: it sees one where it does not reach
-0, and then the size is known. In many elements it does not see one that is in a few of them. So the
-second is the largest pull max |x̄_i − t_i|/σ_i of the K elements: above `largest_by_chance` it is
-more than noise (Bonferroni's limit, of Student's t with the degrees of freedom of the errors), and
-the size has an upper limit. Theory and samples agree where neither sees anything. Without a
-difference the first errs in 2.5 % of all quantities (4 % where the errors are known by some ten
-repetitions alone), the second in less than 0.3 %, whatever the number of elements. Single elements
-have the same limit, that of all K at once. Each quantity, predictor and point of a sweep has
-statements of its own, which are not corrected for the number of these.
+A difference is found in two ways. The first is an interval that does not reach 0; then its size is
+estimated. Among many elements a difference in a few is not found so. The second is the largest pull
+max |Δ̂_i|/√Σ_ii of all elements: above `largest_by_chance` it is more than noise (Bonferroni's
+limit, of Student's t with the degrees of freedom of the errors), and the size has an upper limit.
+Theory and samples agree if neither finds a difference. Without a difference the first errs in 2.5 %
+of all quantities (4 % where the errors come from some ten repetitions alone), the second in less
+than 0.3 %, whatever the number of elements. Single elements have the same limit, that of all
+elements at once. Each quantity, predictor and point of a sweep is judged by itself, without a
+correction for their number.
 
 A bound is one number everywhere: `SquaredDistance.bound`, of all elements or of a single one.
 """
@@ -59,7 +61,7 @@ UNDECIDED = {
 
 @dataclass(frozen=True)
 class Noise:
-    """Monte Carlo noise of x̄, by rows whose products sum to Σ.
+    """Monte Carlo noise of Δ̂, by rows whose products sum to Σ.
 
     trace            tr Σ
     trace_of_square  tr Σ²
@@ -88,10 +90,10 @@ class Noise:
 
 @dataclass(frozen=True)
 class SquaredDistance:
-    """|x̄ − t|² of the draws, and its law at any true Δ.
+    """|Δ̂|² of the draws, and its distribution at any true size |Δ|.
 
-    square  |x̄ − t|²
-    along   q², the variance along the difference
+    square  |Δ̂|²
+    along   ΔᵀΣΔ/|Δ|², the variance along the difference
     """
 
     square: float
@@ -105,12 +107,12 @@ class SquaredDistance:
         direction: Float[np.ndarray, " element"],
         noise: Noise,
     ) -> "SquaredDistance":
-        """Return the squared distance of x̄ from t.
+        """Return the squared distance of samples and theory.
 
-        direction: what q² is taken along, x̄ − t or its part that changes a relative difference.
+        direction: of the variance `along`, Δ̂ or its part that changes a relative difference.
         """
         square, of_noise = float(gap @ gap), noise.trace_of_square
-        # The noise of x̄ − t itself is along the large eigenvalues of Σ: taken away on average, and
+        # The noise of Δ̂ itself is along the large eigenvalues of Σ: taken away on average, and
         # where little is left, the typical eigenvalue replaces it.
         share = float(direction @ direction) / square if square > 0.0 else 1.0
         signal = max(float(np.sum((noise.rows @ direction) ** 2)) - share * of_noise, 0.0)
@@ -120,11 +122,11 @@ class SquaredDistance:
 
     @property
     def excess(self) -> float:
-        """D²."""
+        """|Δ̂|² − tr Σ."""
         return self.square - self.noise.trace
 
     def below(self, square: float, true: float) -> float:
-        """P(|x̄ − t|² ≤ square) where Δ² is `true`."""
+        """P(|Δ̂|² ≤ square) where |Δ|² is `true`."""
         trace, of_square = self.noise.trace, self.noise.trace_of_square
         first = true + trace
         second = 2.0 * of_square + 4.0 * self.along * true
@@ -136,7 +138,7 @@ class SquaredDistance:
         return float(chdtr(shape, max(at, 0.0)))
 
     def limit(self, square: float, probability: float) -> float:
-        """The Δ at which |x̄ − t|² is at most `square` with this probability; 0 if there is none."""
+        """The |Δ| at which |Δ̂|² is at most `square` with this probability; 0 if there is none."""
 
         from scipy.optimize import brentq  # only here: it takes long
 
@@ -152,14 +154,14 @@ class SquaredDistance:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of Δ, cut off at 0."""
+        """95 % interval of |Δ|, cut off at 0."""
         return self.limit(self.square, 1.0 - TAIL), self.limit(self.square, TAIL)
 
     @property
     def bound(self) -> float:
         """Upper end of the interval, not below the resolution of the draws.
 
-        Where noise alone happens to make |x̄ − t|² small, the interval ends too soon, even at 0.
+        Where noise alone happens to make |Δ̂|² small, the interval ends too soon, even at 0.
         """
         shape = self.noise.trace**2 / self.noise.trace_of_square
         median = self.noise.trace * (2.0 * gammaincinv(shape / 2.0, 0.5)) / shape  # of χ²
@@ -167,7 +169,7 @@ class SquaredDistance:
 
     @property
     def error(self) -> float:
-        """Standard error of D, where D² > 0."""
+        """Standard error of the root of `excess`, where that is positive."""
         size = max(self.excess, 0.0)
         spread = np.sqrt(2.0 * self.noise.trace_of_square + 4.0 * self.along * size)
         return float(spread / (2.0 * np.sqrt(size))) if size else float("nan")
@@ -227,11 +229,11 @@ def largest_by_chance(elements: float | int, degrees: float | int) -> float:
 def relative_elements(
     theory: Float[np.ndarray, "row row"], sampled: Estimate
 ) -> tuple[Float[np.ndarray, "row row"], Float[np.ndarray, "row row"]]:
-    """(s − t)_ij/√(s_ii s_jj) of every element of an order parameter, and its error.
+    """(exact − theory)/√(U_ii U_jj) of every element of an order parameter, and its error.
 
     Of an element of the diagonal it is relative to that element; off it, in the unit that no
     element exceeds in size, since an element near 0 has none of its own. Errors are to first
-    order, those of the unit included: on the diagonal σ|t|/s².
+    order, those of the unit included.
     """
     value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
     size = np.diagonal(value)
@@ -268,9 +270,9 @@ def difference_of(
     in the unit of the numbers where that is named. symmetric: elements are counted once.
 
     state        one of RESOLVED, DIFFERS, AGREES, TOO_FEW or NOT_TRUSTED
-    difference   D with its standard `difference_error`; 0 where D² < 0
-    square       D², without bias, negative where there is less difference than noise
-    low, high    95 % interval of Δ; `below`: what Δ is below with 95 % confidence
+    difference   root of `square` with its standard `difference_error`; 0 where that is negative
+    square       |Δ̂|² − tr Σ, negative where there is less difference than noise
+    low, high    95 % interval of |Δ|; `below`: its 95 % upper limit
     compared     how many elements are defined; of a symmetric matrix its upper triangle
     largest_mcse
                  of their absolute values, in Monte Carlo standard errors

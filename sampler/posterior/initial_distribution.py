@@ -1,8 +1,8 @@
 """The distribution in which particles begin: the prior, mixed with one at every mode found.
 
-A distribution from which particles begin must reach every part of the posterior that has weight.
-Draws from the prior do not where a phase transition of first order lies between prior and
-posterior: none of them is in the other phase. Descents from far outside the prior reach it.
+It must reach every part of the posterior that has weight. Draws from the prior do not, if a phase
+transition of first order lies between prior and posterior: none of them is in the other phase.
+Descents from far outside the prior reach it.
 """
 
 import math
