@@ -1,9 +1,6 @@
 """A mistake on the command line, and errors of the system: one line, and an exit code."""
 
 import errno
-import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -67,30 +64,3 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         assert ("some/file" in line) == (problem is unread)
     assert main(["--debug", "check", str(recipe)]) == ExitCode.BAD_INPUT
     assert "Traceback" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_the_shell_completes_commands_and_recipes(tmp_path):
-    (tmp_path / "mine.toml").touch()
-    script = subprocess.run(
-        [sys.executable, "-m", "sampler", "--print-completion", "bash"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-
-    def completed(*words):
-        line = " ".join(words)
-        asked = (
-            f"\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
-            f"_shtab_attention_posterior {words[0]} '{words[-1]}' {words[-2]}; "
-            'echo "${COMPREPLY[@]}"'
-        )
-        done = subprocess.run(
-            ["bash", "-c", script + asked], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return done.stdout.split()
-
-    assert completed("attention-posterior", "res") == ["resume"]
-    assert completed("attention-posterior", "run", "mi") == ["mine.toml"]
-    assert completed("attention-posterior", "new", "qui") == ["quickstart"]

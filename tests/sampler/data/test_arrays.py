@@ -1,4 +1,4 @@
-"""Arrays brought by the user, of tokens or of attended inputs: what is read, what is refused."""
+"""Arrays brought by the user, of tokens or of attended inputs: read, refused, or doubted."""
 
 import h5py
 import numpy as np
@@ -6,12 +6,13 @@ import pytest
 
 import sampler
 from sampler.analysis.user_theories import checked
+from sampler.cli import main
 from sampler.data import examples as limits
 from sampler.data.arrays import read_arrays, task_of_arrays
 from sampler.data.examples import attended_by_numpy
 from sampler.data.heads_of_task import with_chosen_heads
 from sampler.data.make import build_task
-from sampler.errors import InputError
+from sampler.errors import ExitCode, InputError
 from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.settings.task_sections import UNIFORM, Attention
@@ -327,3 +328,84 @@ def test_lengths_that_cannot_be_are_named_where_heads_are_uniform():
     stored = {key: array for key, array in arrays().items() if "attention" not in key}
     with pytest.raises(InputError, match="lengths_test"):
         task_of_arrays(stored | {"lengths_test": np.array([6, 2, 7, 1])}, heads_are_chosen=True)
+
+
+# --- what looks as if it meant something else is used with a warning
+
+
+MANY = {"train": 12, "test": 6}
+KEYS = {f"attention_{name}_{layer}": layer + 1 for name in MANY for layer in (1, 2)}
+FOR_QUERIES, FOR_KEYS = 2, 3
+
+
+def softmax(logits, axis):
+    weights = np.exp(logits)
+    return weights / weights.sum(axis=axis, keepdims=True)
+
+
+def as_written(axis, dtype=np.float64, mask=True):
+    """Arrays whose attention sums to 1 over this axis: 2 is that of keys."""
+    stored = arrays(sizes=MANY)
+    for key in KEYS:
+        stored[key] = softmax(np.where(mask, stored[key], -np.inf), axis).astype(dtype)
+    return stored
+
+
+def concerns(stored):
+    return task_of_arrays(stored).concerns
+
+
+def test_attention_that_is_query_by_key_is_named():
+    """Also where its sums are rounded as those of half precision, and of single heads."""
+    assert concerns(as_written(FOR_QUERIES, np.float16)) == ()
+    (said,) = concerns(as_written(FOR_KEYS, np.float16))
+    for key, heads in KEYS.items():
+        assert f"{key} ({heads} of {heads} heads)" in said
+    sees = np.tri(6).T  # keys up to each query
+    right, wrong = as_written(2, mask=sees > 0), as_written(3, mask=sees.T > 0)
+    # The same both ways.
+    right["attention_test_2"][:, 1] = 1 / 6
+    right["attention_train_1"][:, :] = np.eye(6)
+    assert concerns(right) == ()
+    right["attention_test_2"][:, 2] = wrong["attention_test_2"][:, 2]
+    (said,) = concerns(right)
+    assert said.startswith("attention_test_2 (1 of 3 heads): ")
+
+
+def test_one_example_that_is_right_clears_a_head():
+    stored = as_written(FOR_KEYS)
+    for key in KEYS:
+        stored[key][-1] = softmax(np.log(stored[key][-1]), 1)
+    assert concerns(stored) == ()
+
+
+def test_padding_does_not_count():
+    stored = as_written(FOR_KEYS)
+    for key in KEYS:
+        inner = stored[key][..., :4, :4]
+        stored[key] = np.zeros_like(stored[key])
+        stored[key][..., :4, :4] = inner / inner.sum(axis=3, keepdims=True)
+    assert concerns(stored) == ()  # as no sequence says where it ends
+    lengths = {f"lengths_{name}": np.full(size, 4) for name, size in MANY.items()}
+    (said,) = concerns(stored | lengths)
+    assert said.startswith("attention_train_1 (2 of 2 heads), ")
+
+
+@pytest.mark.parametrize(
+    ("labels", "doubtful"),
+    [([0.0, 1.0], True), ([-1.0, 1.0], False), ([1.0], False), (np.eye(3), False)],
+)
+def test_zero_and_one_may_be_classes_where_there_is_no_output_for_each(labels, doubtful):
+    labels = np.asarray(labels)
+    of_splits = {
+        f"labels_{name}": labels[np.arange(size) % len(labels)] for name, size in MANY.items()
+    }
+    assert len(concerns(as_written(FOR_QUERIES) | of_splits)) == doubtful
+
+
+def test_commands_say_so(tmp_path, capsys):
+    stored = as_written(FOR_KEYS)
+    recipe = write_arrays(tmp_path, stored, "network = {widths = 3}\n")
+    (said,) = concerns(stored)
+    assert main(["check", str(recipe)]) == ExitCode.OK
+    assert said in " ".join(capsys.readouterr().out.split())

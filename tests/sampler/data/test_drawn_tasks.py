@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+import sampler
+from sampler.data.make import build_task
 from sampler.data.time_series import TimeSeries, lag_weights
 from sampler.settings.task_sections import Attention
+from tests import ROOT
 from tests.tasks import markov_chain, time_series
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
@@ -169,3 +172,16 @@ def test_heads_take_any_form_together_or_each_its_own(form):
     assert not np.allclose(head.train.attention[0][:, 0], plain.train.attention[0][:, 0])
     if form["kind"] != "head_normalised":  # which looks at the other heads of its form
         assert np.array_equal(head.train.attention[0][:, 0], whole.train.attention[0][:, 0])
+
+
+@pytest.mark.slow
+def test_finite_width_tells_the_classes_apart_better_than_infinite_width():
+    """On the series of `runs/time_series.toml` with widths of 10, example by example."""
+    recipe = sampler.Recipe.load(ROOT / "runs" / "time_series.toml")
+    recipe = recipe.changed({"network.widths": 10})
+    theory = sampler.solve(recipe).sel(predictor=["infinite", "leading"])
+    right = np.sign(theory["predictor_mean"].values) == build_task(recipe).test.labels[:, 0]
+    gained = right[1].astype(float) - right[0]
+    assert gained.mean() > 4 * gained.std() / len(gained) ** 0.5
+    infinite, leading = theory["log_evidence"].values
+    assert leading > infinite + 10
