@@ -167,8 +167,7 @@ def test_hooks_of_others_are_given_what_they_always_are_and_stay(name, fails):
         given.append(module)
 
     def behind(module, positional, output):
-        shapes = [None if one is None else tuple(one.shape) for one in output[:2]]
-        returned.append(shapes if name == "encoder" else shapes[:1])
+        returned.append(tuple(output[0].shape))
         return (output[0] + 0.5, *output[1:])
 
     for part in attention:
