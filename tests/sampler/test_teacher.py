@@ -1,4 +1,4 @@
-"""Labels of a teacher: its law, what is kept of it, and Nishimori's identity."""
+"""Labels of a teacher: its law, and what is kept of it."""
 
 import math
 
@@ -17,7 +17,6 @@ from sampler.settings.recipe import Recipe
 from sampler.streams import Stream, stream
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
-from tests.nishimori import IndependentDraws, PriorDraws, overlap_scores
 from tests.problems import ARCHITECTURES, NetworkData, weight_variances
 from tests.token_networks import loops, network_of
 from theory import path_features
@@ -173,48 +172,3 @@ def test_a_sweep_has_a_teacher_at_every_point_and_python_has_the_same(tmp_path):
     with pytest.raises(InputError) as caught:
         sampler.teacher_of(own)
     assert caught.value.field == "task.labels"
-
-
-# --- Nishimori's identity
-
-
-def prior_of(recipe, task, draws, rng):
-    """Order parameters of real weights from the prior, with their kernels on all examples."""
-    arch = recipe.network.architecture(task.heads, task.channels, task.outputs)
-    order_parameters = overlaps_of_weights(arch, draws, rng)[0]
-    features = np.concatenate([features_of(task, recipe, one) for one in (task.train, task.test)])
-    pairs = np.einsum("xpi,yqi->pqxy", features, features)
-    kernels = np.einsum("spq,pqxy->sxy", order_parameters, pairs, optimize=True)
-    return PriorDraws((order_parameters,), kernels)
-
-
-def overlaps_of(one, other):
-    """Of two U_1, and of two predictors: cosine on the test set, distance on the training set.
-
-    The first and the last as logarithms.
-    """
-    (first, one), (second, other) = one, other
-    f, g, apart = one[8:], other[8:], one[:8] - other[:8]
-    cosine = f @ g / math.sqrt((f @ f) * (g @ g))
-    return math.log(np.sum(first * second)), cosine, math.log(apart @ apart)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "belief",
-    [{}, {"temperature": 0.01}],
-    ids=["the truth", "ten times the temperature"],
-)
-def test_the_teacher_overlaps_with_a_draw_as_two_draws_do(belief):
-    rng, believed = np.random.default_rng(11), recipe_of(**belief)
-    inputs = build_task(believed)
-    prior = prior_of(believed, inputs, 20_000, rng)
-    posterior = IndependentDraws(prior, believed.posterior.temperature, 8)
-
-    def taught(seed):
-        task = with_teacher(inputs, recipe_of(seed=seed))
-        f = np.concatenate([task.teacher.outputs[name][:, 0] for name in ("train", "test")])
-        return (task.teacher.order_parameters[0], f), task.train.labels[:, 0]
-
-    scores = overlap_scores(taught, posterior, overlaps_of, 400, rng)
-    assert np.max(scores) > 6.0 if belief else np.all(scores < 4.0), scores

@@ -186,10 +186,3 @@ def test_the_share_of_the_copy_head_follows_depth_and_volume():
     # Of the next order in s², (T − 2) s⁴ at most, of a share's logarithm.
     assert error < 0.01
     assert one.copying_share(examples) == pytest.approx(expected, abs=3 * error + 22 * 0.3**4 / 4)
-
-
-def test_shares_are_one_where_one_minimum_is_far_deeper_and_need_a_barrier():
-    one = head(48, 0.15)
-    assert one.copying_share(24.0) < 1e-9
-    assert one.copying_share(30.0) > 1 - 1e-9
-    assert math.isnan(one.copying_share(5.0))

@@ -45,19 +45,6 @@ def test_flat_order_counts_like_an_odometer(heads):
     assert [tuple(path) for path in paths.indices] == expected
 
 
-def test_uses_marks_the_paths_through_a_head():
-    paths = AttentionPaths((2, 3))
-    np.testing.assert_array_equal(paths.uses(0, 1), [0, 0, 0, 1, 1, 1])
-    np.testing.assert_array_equal(paths.uses(1, 2), [0, 0, 1, 0, 0, 1])
-
-
-def test_a_subset_follows_the_order_of_the_kept_heads():
-    paths = AttentionPaths((2, 3))
-    np.testing.assert_array_equal(paths.subset([[0, 1], [0]]), [0, 3])
-    np.testing.assert_array_equal(paths.subset([[1], [2, 0]]), [5, 3])
-    np.testing.assert_array_equal(paths.subset([[0, 1], [0, 1, 2]]), np.arange(6))
-
-
 # --- attended inputs, and the sum over paths that makes them sufficient
 
 

@@ -10,15 +10,11 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from sampler.posterior.importance_sampling import importance_draws
 from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
     ARCHITECTURES,
-    drawn_factors,
     exact_scalar_posterior,
     random_problem,
-    space_of,
-    weighted_mean_and_error,
 )
 from theory import (
     Architecture,
@@ -187,31 +183,6 @@ def test_limits_of_what_is_fine(examples):
             errors = np.abs(following[:4])
             assert np.all(errors < promised), (label, temperature, width, errors)
     assert any(beyond)
-
-
-@pytest.mark.slow
-def test_a_narrow_layer_by_importance_draws():
-    """One unit below an order parameter of 2 × 2: the saddle point is far off, E[U_1] is not.
-
-    `LARGE` because the correction is: the saddle point knows nothing of narrow layers.
-    """
-    architecture = SMALL["narrow, two outputs"]
-    problem = random_problem(architecture, np.random.default_rng(3))
-    problem, limit = replace(problem, labels=5.0 * problem.labels), 0.04
-    saddle = solve_saddle_point(problem)
-    expansion = solve_next_order(problem, saddle)
-    space = space_of(problem)
-    draws = importance_draws(space, 20_000, seed=0)
-    assert draws.trusted, draws.explain()
-    factors = drawn_factors(space, draws)
-    mean, error = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))
-    size = np.linalg.norm(mean)
-    assert 3.0 * np.linalg.norm(error) < 0.5 * limit * size
-    assert np.linalg.norm(expansion.order_parameters[0] - mean) < limit * size
-    assert np.linalg.norm(saddle.order_parameters.matrices[0] - mean) > 0.5 * size
-    assert expansion.status is NextOrderStatus.LARGE
-    assert expansion.correction > LARGEST_SHIFT
-    assert abs(expansion.log_evidence - draws.log_evidence) < 0.02 + 3.0 * draws.log_evidence_error
 
 
 # --- when there is no theory at next order: a named status, and never a number

@@ -15,10 +15,8 @@ from tests.problems import (
     random_order_parameters,
 )
 from theory import (
-    Architecture,
     Features,
     NoisyKernel,
-    StoredKernels,
     make_path_kernels,
 )
 from theory.energy import BLOCK, gram_of_lower, inverse_of_lower
@@ -72,15 +70,6 @@ def test_both_forms_equal_the_loops(name, rng):
         for one in (form, stored):
             received = jax.jit(lambda form, factor: form.kernel(factor))(one, factor)
             assert_equal_to_rounding(received, expected, operations=2 * terms, scale=size)
-
-
-def test_the_form_that_pays_is_the_form_returned(rng):
-    architecture = Architecture.uniform((2,), 10, channels=100)
-    attended = jnp.asarray(rng.standard_normal((5, 2, 100)))
-    form = make_path_kernels(attended, attended, architecture)
-    assert isinstance(form, StoredKernels)
-    assert [block.shape for block in form.blocks] == [(3, 25)]
-    assert isinstance(make_path_kernels(attended, None, architecture), StoredKernels)
 
 
 PATHS, CHANNELS = 3, 4

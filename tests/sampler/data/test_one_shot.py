@@ -1,37 +1,37 @@
-"""The one_shot task: episodes of a trained model, with its attention, in the theory's terms."""
+"""The one_shot task: characters of a trained model, its episodes, and their tokens."""
 
 import json
 import shutil
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.attention.layers import variants_by_head
-from sampler.attention.variants import Linear, ScaledHeads
 from sampler.cli import main
+from sampler.data.episodes import (
+    TOKENS,
+    UNKNOWN,
+    draw_episodes,
+    episode_inputs,
+    normalised_patches,
+    position_table,
+)
+from sampler.data.image_files import Drawings
 from sampler.data.make import build_task
 from sampler.data.one_shot import OneShot
 from sampler.errors import ExitCode, InputError
-from sampler.network import network_outputs
-from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe, TrainingRecipe, load_recipe
-from sampler.transformer.trained_transformer import read_model, theory_weights
+from sampler.streams import Stream, stream
+from tests.assertions import assert_equal_to_rounding
 from tests.pictures import write_labelled, write_omniglot
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training, write_untrained
-
-# A layer each of scaled heads and of everything else, for heads = [2, 2].
-SCALED = '[[{kind="scaled_heads",scale=1},{kind="scaled_heads",scale=2,beta=1.0}],{kind="linear"}]'
-VARIANTS = (ScaledHeads(scale=1), ScaledHeads(scale=2, beta=1.0)), Linear()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A model trained with mixed heads, and a recipe that takes it."""
+    """A model after two steps, and a recipe that takes it."""
     folder = tmp_path_factory.mktemp("analysis")
-    text = TINY.replace("130", "40").replace("key_size", f"form = {SCALED}\nkey_size")
-    train_in(folder, text, ANALYSIS)
+    train_in(folder, TINY.replace("130", "2"), ANALYSIS)
     return folder
 
 
@@ -41,7 +41,10 @@ def load(folder, *overrides):
 
 def test_a_model_is_moved_with_its_pictures(folder, tmp_path):
     """Those of the place where it was trained are gone, or are others, which is refused."""
-    before = build_task(load(folder)).identity
+    task = build_task(load(folder))
+    before = task.identity
+    assert [split.examples for split in task.splits] == [10, 8, 6]
+    assert all({*split.labels.ravel()} == {-1.0, 1.0} for split in task.splits)
     moved = Path(shutil.copytree(folder, tmp_path / "moved"))
     kept = (folder / "pictures.npz").read_bytes()
     try:
@@ -52,44 +55,6 @@ def test_a_model_is_moved_with_its_pictures(folder, tmp_path):
         assert build_task(load(moved)).identity == before
     finally:
         (folder / "pictures.npz").write_bytes(kept)
-
-
-@pytest.mark.slow
-def test_the_task_is_that_of_the_trained_network(folder):
-    """Its weights give its own predictions on every split: layer by layer, and in the theory."""
-    recipe = load(folder)
-    task = build_task(recipe)
-    assert [split.examples for split in task.splits] == [10, 8, 6]
-    model, problem = read_model(folder / "model"), build_problem(recipe, task)
-    assert model.network.variants == variants_by_head(VARIANTS, (2, 2))
-    weights = theory_weights(model.parameters, model.network)
-    for split, attended in zip(
-        task.splits,
-        (problem.learning.attended, problem.attended_test, problem.attended_validation),
-        strict=True,
-    ):
-        assert set(np.unique(split.labels)) == {-1.0, 1.0}
-        expected = layer_by_layer(model, split.inputs)
-        on_device = {k: jnp.asarray(v) for k, v in weights.items()}
-        received = network_outputs(on_device, attended, problem.architecture)[:, 0]
-        bound = 1e-12 * np.abs(expected).max()
-        np.testing.assert_allclose(received, expected, rtol=0, atol=bound)
-        trained = problem.trained.predictor(attended)[:, 0]
-        np.testing.assert_allclose(trained, expected, rtol=0, atol=bound)
-
-
-def layer_by_layer(model, inputs):
-    """Outputs of the trained network in NumPy, head by head."""
-    hidden = inputs @ model.parameters["W_in"].T.astype(np.float64)
-    for layer, variants in enumerate(model.network.variants, start=1):
-        queries, keys = (
-            np.einsum("hgi,xti->xhtg", model.parameters[f"W_{k}_{layer}"], inputs) for k in "QK"
-        )
-        heads = [v.matrices(queries[:, [h]], keys[:, [h]]) for h, v in enumerate(variants)]
-        values = model.parameters[f"W_V_{layer}"]
-        omega = np.concatenate(heads, axis=1)
-        hidden = np.einsum("xhst,hij,xsj->xti", omega, values, hidden) / np.sqrt(2)
-    return hidden.mean(axis=1) @ model.parameters["readout"]
 
 
 def test_extra_heads_stand_beside_those_of_a_hypernetwork(tmp_path, rng):
@@ -138,3 +103,103 @@ def test_omniglot_in_a_folder_that_moved(tmp_path):
     with pytest.raises(InputError, match=r"^task\.folder = "):
         build_task(load(tmp_path))
     assert build_task(load(tmp_path, "task.folder=elsewhere")).test.examples == 8
+
+
+# --- episodes, and their tokens
+
+
+EXAMPLES = 20_000
+COUNTS = np.array([2, 5, 3, 9])
+
+
+def drawings() -> Drawings:
+    images = np.zeros((COUNTS.sum(), 32, 32), np.float32)
+    return Drawings(images, ("a", "b", "c", "d"), COUNTS)
+
+
+def episodes(seed=0):
+    return draw_episodes(drawings(), EXAMPLES, stream(seed, Stream.TEST))
+
+
+CHARACTER = np.repeat(np.arange(4), COUNTS)
+
+
+def test_an_episode_asks_for_the_label_of_another_drawing_of_one_of_its_characters():
+    made = episodes()
+    of_images = CHARACTER[made.places[0]]
+    assert np.all(of_images[:, 0] != of_images[:, 1])
+    same = of_images[:, :2] == of_images[:, 2:]
+    assert np.all(same.sum(axis=1) == 1)
+    assert np.all(made.places[0][:, :2] != made.places[0][:, 2:])
+    label = made.places[1][np.arange(EXAMPLES), same.argmax(axis=1)]
+    assert np.array_equal(made.targets, np.where(label == 1, 1.0, -1.0))
+    assert np.all(np.sort(made.places[1][:, :2]) == [0, 1])
+    assert np.all(made.places[1][:, 2] == UNKNOWN)
+
+
+def test_every_choice_is_uniform_and_independent():
+    made = episodes()
+    of_images = CHARACTER[made.places[0]]
+    asked = (of_images[:, :2] == of_images[:, 2:]).argmax(axis=1)
+    pairs = 4 * of_images[:, 0] + of_images[:, 1]
+    cells = [pairs[pairs % 5 != 0], 2 * asked + made.places[1][:, 0]]
+    # The query of a character with three drawings, given the support.
+    third = (of_images[:, 2] == 2) & (asked == 0)
+    cells.append(3 * made.places[0][third, 0] + made.places[0][third, 2])
+    for cell, kinds in zip(cells, (12, 4, 6), strict=True):
+        seen = np.unique(cell, return_counts=True)[1]
+        assert seen.size == kinds
+        expected = cell.size / kinds
+        error = np.sqrt(expected * (1 - 1 / kinds))
+        assert np.all(np.abs(seen - expected) < 4.5 * error)
+
+
+def test_the_seed_decides_the_episodes():
+    one, same, other = episodes(), episodes(), episodes(1)
+    for first, second in zip((*one.places, one.targets), (*same.places, same.targets), strict=True):
+        assert np.array_equal(first, second)
+    assert not np.array_equal(one.places[0], other.places[0])
+
+
+# --- tokens of an episode
+
+
+def test_patches_are_row_major_and_normalised(rng):
+    images = rng.random((3, 32, 32)).astype(np.float32)
+    images[1, :8, 8:16] = 0.25
+    received = normalised_patches(images, copies=3)
+    assert received.shape == (3, 16, 192)
+    for patch in (0, 1, 6, 15):
+        row, column = 8 * (patch // 4), 8 * (patch % 4)
+        values = images[2, row : row + 8, column : column + 8].astype(float).reshape(-1)
+        expected = (values - values.mean()) / np.sqrt(values.var() + 1e-5)
+        for copy in range(3):
+            assert_equal_to_rounding(
+                received[2, patch, 64 * copy : 64 * copy + 64], expected, operations=200
+            )
+    assert np.array_equal(received[1, 1], np.zeros(192))
+
+
+def test_positions_are_standardised_sinusoids():
+    waves = np.empty((48, 64))
+    for t, i in np.ndindex(48, 32):
+        angle = t / 10000 ** (2 * i / 64)
+        waves[t, 2 * i : 2 * i + 2] = np.sin(angle), np.cos(angle)
+    expected = (waves - waves.mean()) / waves.std()
+    assert_equal_to_rounding(position_table(48, 64), expected, operations=4 * 48)
+
+
+def test_inputs_are_patch_plus_position_plus_label(rng):
+    patches, embedding = rng.standard_normal((5, 16, 64)), rng.standard_normal((3, 64))
+    drawings, labels = np.array([[4, 0, 2], [1, 1, 3]]), np.array([[1, 0, 2], [0, 1, 2]])
+    positions = position_table(TOKENS, 64)
+    received = episode_inputs(patches, positions, embedding, drawings, labels)
+    assert received.shape == (2, TOKENS, 64)
+    for example, token in ((0, 0), (0, 17), (1, 47)):
+        image, patch = divmod(token, 16)
+        expected = (
+            patches[drawings[example, image], patch]
+            + embedding[labels[example, image]]
+            + positions[token]
+        )
+        assert_equal_to_rounding(received[example, token], expected, operations=4)
