@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-slow test-nightly arviz lint format benchmark gpu clean
+.PHONY: help install demo docs test test-slow test-nightly arviz lint types format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ test-nightly: $(VENV)/installed-with-tests  ## what takes minutes: every study, 
 lint: $(VENV)/installed-with-tests  ## check format and style, changing nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(VENV)/installed-with-tests  ## check the types of both packages
+	$(BIN)/python -m pyright --pythonpath $(BIN)/python
 
 format: $(VENV)/installed-with-tests  ## put format and style right
 	$(BIN)/ruff check --fix .

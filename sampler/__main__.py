@@ -2,6 +2,7 @@
 
 import os
 import sys
+from io import TextIOWrapper
 
 from sampler.cli import main
 from sampler.errors import ExitCode
@@ -23,7 +24,8 @@ def open_streams() -> None:
 def console() -> None:
     """Run the command of this process, and leave with its exit code."""
     open_streams()
-    sys.stdout.reconfigure(errors="replace")  # of encodings without Greek letters
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # of encodings without Greek letters
     code = main()
     if code == ExitCode.INTERRUPTED:
         # Threads of a computation that was cut short would abort the program on its way out.

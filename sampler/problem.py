@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.attention.similarity import HeadDistances
-from sampler.data.examples import AnyExamples, Examples, spread_over_labels
+from sampler.data.examples import AnyExamples, Examples, held, spread_over_labels
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.collected_draws import MOST_POINTWISE
@@ -328,6 +328,6 @@ def shown_examples(
     chosen = spread_over_labels(task.train, MOST_SHOWN)
     if chosen is None:
         return None
-    part = task.train.part(chosen)
+    part = held(task.train).part(chosen)
     attended = np.asarray(attend_block(part, readout, task.pairs))
     return chosen, Examples(attended, part.labels, path_heads=task.heads)

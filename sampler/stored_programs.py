@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import export
+from jax.core import Tracer
 
 from sampler.compiled import PROGRAMS, processor_key
 
@@ -58,7 +59,7 @@ def stored_program(
     alike = dict(like or {})
 
     def decorate(function: Callable) -> Callable:
-        compiled = jax.jit(function, static_argnames=static)
+        compiled: Any = jax.jit(function, static_argnames=static)
         names = list(signature(function).parameters)
         made: dict[tuple, Callable | None] = {}
 
@@ -68,7 +69,7 @@ def stored_program(
             given = dict(zip(names, arguments, strict=True))
             fixed = {name: given.pop(name) for name in static}
             leaves, tree = jax.tree.flatten(given)
-            if not folder or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            if not folder or any(isinstance(leaf, Tracer) for leaf in leaves):
                 return compiled(*arguments)
             key = (folder, tuple(fixed.values()), tree, *map(shape_of, leaves), settings())
             if key not in made:
@@ -78,8 +79,9 @@ def stored_program(
             results = made[key](list(map(plain, leaves)))
             return rebuilt(results, {place: given[name] for place, name in alike.items()})
 
-        call.programs = lambda: compiled._cache_size() + len(made)
-        return call
+        counted: Any = call
+        counted.programs = lambda: compiled._cache_size() + len(made)
+        return counted
 
     return decorate
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.data.checks import check_examples
-from sampler.data.examples import Examples, attended_by_numpy, measured_examples
+from sampler.data.examples import Examples, attended_by_numpy, held, measured_examples
 from sampler.data.make import build_task
 from sampler.data.task import Task, Teacher
 from sampler.runtime import jax_settings
@@ -66,7 +66,7 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
     attention = ()
     if task.learned is not None and not task.learned.stream:
         measured = measured_examples(task.train.examples)
-        attention = tuple(matrices[measured] for matrices in task.train.attention)
+        attention = tuple(matrices[measured] for matrices in held(task.train).attention)
     teacher = Teacher(overlaps, outputs, temperature, architecture.variances, attention)
     return replace(task, **labelled, teacher=teacher, trained=None)
 
@@ -107,7 +107,7 @@ def prior_factors(
         normal = math.sqrt(variance) * generator.standard_normal((copies, rank, width))
         weights = np.einsum("ar,hrn->han", above, normal).reshape(-1, width)
         # The triangle of w_lᵀ/√N_l has as many columns as w_l has rows, and N_l rows at most.
-        above = np.linalg.qr(weights.T / math.sqrt(width), mode="r").T
+        above = np.transpose(np.linalg.qr(weights.T / math.sqrt(width), mode="r"))
         factors.append(above)
     return tuple(reversed(factors))
 

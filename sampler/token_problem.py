@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.attention.sampled import SampledAttention
-from sampler.data.examples import StreamedExamples, measured_examples
+from sampler.data.examples import StreamedExamples, held, measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.collected_draws import MOST_POINTWISE
@@ -101,6 +101,9 @@ class TokenProblem(ProblemOfTokens):
     path, so no overlap U_l is observed.
     """
 
+    network: TokenNetwork
+    data: TokenData
+
     spaces, kind, prior_space = OF_TOKENS, "a network outside the theory", WEIGHTS
 
     @property
@@ -120,6 +123,8 @@ class LearnedProblem(ProblemOfTokens):
     exchangeable  whether an exchange of heads leaves the posterior as it is
     """
 
+    network: Architecture
+    data: SampledPaths
     exchangeable: bool
 
     spaces, kind, prior_space = OF_SAMPLED_PATHS, "a network of learned heads", ORDER_PARAMETERS
@@ -219,7 +224,7 @@ def make_learned_problem(recipe: Recipe, task: Task, architecture: Architecture)
     attention = SampledAttention.of(task.learned, *shape, task.pairs, recipe.network.readout)
     tokens = {
         name: attention.tokens(split.inputs, split.attention)
-        for name, split in task.named_splits.items()
+        for name, split in ((name, held(split)) for name, split in task.named_splits.items())
     }
     data = SampledPaths(
         labels=jnp.asarray(task.train.labels),

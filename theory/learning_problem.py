@@ -18,6 +18,7 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Shaped
 from scipy.linalg import solve_triangular
@@ -152,7 +153,7 @@ class LearningProblem:
                 f"labels have shape {labels.shape}: need {arch.outputs} outputs per example"
             )
         for name, values in (("attended inputs", self.attended), ("labels", labels)):
-            traced = isinstance(values, jax.core.Tracer)  # of which only the shape is known
+            traced = isinstance(values, Tracer)  # of which only the shape is known
             if not traced and not np.all(np.isfinite(values)):
                 raise ValueError(f"{name} contain values that are not finite; remove them")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -176,7 +177,7 @@ class LearningProblem:
 
         Infinite where K overflows, 0 while compiling.
         """
-        if any(isinstance(values, jax.core.Tracer) for values in (self.attended, self.labels)):
+        if any(isinstance(values, Tracer) for values in (self.attended, self.labels)):
             return 0.0
         arch = self.architecture
         scale = math.prod(arch.variances) / (arch.channels * arch.path_count)
@@ -230,7 +231,7 @@ class LearningProblem:
         """E(U_1) of these labels at this temperature; its path kernels are computed once."""
         # Outside of any trace: what is stored must not belong to a function that is being compiled,
         # unless the problem itself does.
-        traced = isinstance(self.attended, jax.core.Tracer)
+        traced = isinstance(self.attended, Tracer)
         with nullcontext() if traced else jax.ensure_compile_time_eval():
             kernels = make_path_kernels(self.attended, None, self.architecture)
         return LabelEnergy(kernels, self.labels, self.temperature)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
@@ -156,7 +157,7 @@ def on_host(tree: Any) -> Any:
 
     Arrays needed once are computed by NumPy: compiling takes longer.
     """
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
     return tree if traced else jax.tree.map(np.asarray, tree)
 
 

@@ -63,7 +63,7 @@ def draw_log_chi(
     The generator of JAX takes seconds to be compiled.
     """
     numbers = degrees.__array_namespace__()
-    if numbers is jnp:
+    if not isinstance(random, np.random.Generator):
         squares = 2.0 * jax.random.gamma(random, degrees / 2.0, shape, degrees.dtype)
     else:
         squares = random.chisquare(degrees, shape).astype(degrees.dtype)

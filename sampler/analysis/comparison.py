@@ -192,8 +192,10 @@ def summary_table(
         ]
         columns[name] = (("quantity", AXIS), np.array(values, dtype=kind).reshape(shape))
     # How the samples were obtained, and how far a sampled setting spreads.
-    unknown = {"remark": "", "spread": math.nan}
-    about = [unknown | vars(quantity) | cells.get(SAMPLED, {}) for quantity, cells in rows.values()]
+    unknown: dict[str, Any] = {"remark": "", "spread": math.nan}
+    about = [
+        {**unknown, **vars(quantity), **cells.get(SAMPLED, {})} for quantity, cells in rows.values()
+    ]
     for name, kind in ABOUT.items():
         columns[name] = (("quantity",), np.array([one[name] for one in about], dtype=kind))
     return xr.Dataset(columns, coords={"quantity": list(rows), AXIS: list(predictors)})

@@ -65,7 +65,7 @@ def shown_features(problem: Problem) -> xr.Dataset:
     features = path_features(shown.inputs[chosen], problem.architecture.variances[0])
     if len(chosen) * paths < channels:
         rows = features.reshape(-1, channels)
-        features = np.linalg.qr(rows.T, mode="r").T.reshape(len(chosen), paths, -1)
+        features = np.transpose(np.linalg.qr(rows.T, mode="r")).reshape(len(chosen), paths, -1)
     columns = {
         "kernel_features": (("shown_example", "kernel_path", "feature"), features),
         "labels_shown": (("shown_example", "output"), shown.labels[chosen]),

@@ -414,5 +414,5 @@ def matched_rows(
     paths = np.zeros((*shape, 1), int)
     for order in orders:
         paths = (paths[..., :, None] * order.shape[2] + order[..., None, :]).reshape(*shape, -1)
-    outputs = rows // paths.shape[2]
+    outputs = rows // paths.shape[-1]
     return (paths[..., None] * outputs + np.arange(outputs)).reshape(*shape, rows)

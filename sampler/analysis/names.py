@@ -48,7 +48,7 @@ def label(table: xr.Dataset, problem: AnyProblem) -> xr.Dataset:
         named[f"path_layer_{layer}"] = indexed(names, problem)
     return table.assign_coords(
         {
-            axis: list(named.get(axis.removesuffix("_"), range(size)))
+            axis: list(named.get(str(axis).removesuffix("_"), range(size)))
             for axis, size in table.sizes.items()
         }
     )

@@ -12,6 +12,7 @@ from sampler.analysis.names import (
 )
 from sampler.data.task import Teacher
 from sampler.problem import AnyProblem
+from sampler.token_problem import LearnedProblem
 
 
 def teacher_table(teacher: Teacher, problem: AnyProblem) -> xr.Dataset:
@@ -31,6 +32,7 @@ def teacher_table(teacher: Teacher, problem: AnyProblem) -> xr.Dataset:
     for name, values in teacher.outputs.items():
         columns[f"predictor_{name}"] = (axes_of[name], squeeze_output(values))
     for layer, matrices in enumerate(teacher.attention, start=1):
+        assert isinstance(problem, LearnedProblem)
         axes = ("measured_example", f"head_{layer}", "key", "query")
         columns[f"attention_{layer}"] = (axes, matrices.astype(np.float32))
         coordinates[f"head_{layer}"] = list(problem.names_of_attention[layer - 1])

@@ -65,7 +65,7 @@ class Number:
     @property
     def exactly(self) -> str:
         """The value with all its digits, as programs read it."""
-        return repr(self.value.item() if hasattr(self.value, "item") else self.value)
+        return repr(getattr(self.value, "item", lambda: self.value)())
 
     def __str__(self) -> str:
         return self.text

@@ -44,7 +44,7 @@ class TheoryAndDraws:
         if self.theory is not None and name in self.theory:
             return self.theory[name].isel({AXIS: 0}, drop=True)
         if name.startswith("predictor_"):
-            name = next(iter(self.draws.predictors))
+            name = str(next(iter(self.draws.predictors)))
         drawn = name in self.draws and name != "temperature"
         return self.draws[name].isel(chain=0, draw=0, drop=True) if drawn else xr.DataArray(0.0)
 

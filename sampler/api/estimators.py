@@ -112,8 +112,8 @@ class AttentionEstimator(BaseEstimator):
         fitted = type(self)(**self.get_params(deep=False))
         fitted._fit(X, y)
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        vars(self).clear()
-        vars(self).update(vars(fitted) | kept)
+        self.__dict__.clear()
+        self.__dict__.update(vars(fitted) | kept)
         return self
 
     def _fit(self, X: Inputs, y: Any) -> None:
@@ -304,7 +304,7 @@ def seed_from(random_state: Any) -> int:
         return int(random_state.randint(SEEDS, dtype=np.uint32))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(SEEDS))
-    if isinstance(random_state, Integral) and 0 <= random_state < SEEDS:
+    if isinstance(random_state, Integral) and 0 <= int(random_state) < SEEDS:
         return int(random_state)
     remedy = "use a whole number from 0 to 2^32 − 1, a RandomState or a Generator of NumPy"
     raise InputError("random_state", random_state, remedy)

@@ -42,6 +42,11 @@ class Stored:
 
     directory: Path
 
+    if TYPE_CHECKING:
+        verdict: Verdict
+        reliability: Verdict
+        _parts: list[Any]
+
     def __post_init__(self) -> None:
         # Files are read later, when the working directory may be another one.
         object.__setattr__(self, "directory", Path(self.directory).absolute())

@@ -68,6 +68,7 @@ def queries_and_keys(
         pair = weights if isinstance(weights, tuple) else (weights[:, 0], weights[:, 1])
         queries = scale[0] * project(inputs[:, read], pair[0])
         return queries, scale[1] * project(inputs, pair[1])
+    assert not isinstance(weights, tuple)
     heads, _, channels = weights.shape
     queries = project(inputs[:, read], channels**0.5 * scale[:, None] * scale * weights)
     return queries, xp.broadcast_to(inputs[:, None], (len(inputs), heads, *inputs.shape[1:]))

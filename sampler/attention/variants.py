@@ -10,7 +10,7 @@ To add one, write such a class and register it: VARIANTS.register("my_kind", MyV
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -32,6 +32,8 @@ class AttentionVariant(BaseModel):
         frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True,
         use_attribute_docstrings=True,
     )  # fmt: skip
+    if TYPE_CHECKING:  # every variant has its own, of one value
+        kind: str
     # Why gradient descent cannot train queries and keys through this variant; None where it can.
     untrainable: ClassVar[str | None] = None
 
@@ -236,6 +238,7 @@ def pool(values: Array, pooling: Pooling, scale: int, grid: tuple[int, int] | No
     xp = values.__array_namespace__()
     *axes, tokens, channels = values.shape
     if pooling == "block":
+        assert grid is not None
         rows, columns = grid
         blocks = rows // scale, scale, columns // scale, scale
         split = xp.reshape(values, (*axes, tokens // (rows * columns), *blocks, channels))

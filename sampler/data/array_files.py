@@ -2,6 +2,7 @@
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
         array = stored[key]
         if not hasattr(array, "dtype"):  # bytes: a member that does not begin as an array does
             raise ValueError("is no array")
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as problem:
         raise InputError(key, Verbatim("(unreadable)"), f"{problem}; {remedy}") from None
     return array
 

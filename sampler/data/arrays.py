@@ -155,14 +155,14 @@ class Arrays(TaskSettings):
 
     def kept_in(self, directory: Path) -> "Arrays":
         """The same data; arrays in memory are then a file in the directory of the results."""
-        if not self.is_unwritten:
+        if not self.unwritten:
             return self
         return self.model_copy(update={"path": str(directory / self._held.file)})
 
     @property
-    def is_unwritten(self) -> bool:
-        """Whether these are arrays in memory that no directory keeps yet."""
-        return self._held is not None and not Path(self.path).is_file()
+    def unwritten(self) -> str | None:
+        """Path of the file of arrays in memory, where no directory keeps it yet."""
+        return self.path if self._held is not None and not Path(self.path).is_file() else None
 
     def keep(self, directory: Path) -> None:
         """Write that file, if it belongs into this directory and is not there yet."""

@@ -7,6 +7,7 @@ are the same for all.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,6 +68,9 @@ class DrawnHeads:
 
 class TaskOfHeads(TaskSettings):
     """Settings of a task whose heads are chosen by kind and drawn, with a field `head_seed`."""
+
+    if TYPE_CHECKING:
+        head_seed: int
 
     def splits(self, attention: Attention) -> DrawnSplits:
         """Training, test and validation examples; InputError where they cannot be had."""

@@ -261,6 +261,12 @@ class StreamedExamples:
 AnyExamples = Examples | StreamedExamples
 
 
+def held(split: AnyExamples) -> Examples:
+    """Examples whose arrays are in memory, as a check has seen before."""
+    assert isinstance(split, Examples)
+    return split
+
+
 def labelled(blocks: Iterator[Examples], labels: Labels, first: int) -> Iterator[Examples]:
     """Give blocks their part of all labels, the first of them being that of this example."""
     for block in blocks:

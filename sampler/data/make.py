@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sampler.data.examples import KeptHeads, measured_examples
+from sampler.data.examples import Examples, KeptHeads, held, measured_examples
 from sampler.data.heads_of_task import with_prior_draw
 from sampler.data.task import Task, refuse_too_many_paths
 from sampler.errors import InputError, Verbatim
@@ -84,7 +84,7 @@ def check_network_fits(network: Network, task: Task) -> None:
 def check_learned_fits(task: Task) -> None:
     """Raise InputError unless all examples have tokens that are held, as many in each."""
     for name, split in task.named_splits.items():
-        if not split.holds_tokens or split.lengths is not None:
+        if not isinstance(split, Examples) or not split.holds_tokens or split.lengths is not None:
             remedy = "learned heads attend to all tokens of all examples in every gradient; use "
             remedy += "fewer examples, and sequences of one length without padding"
             size = Verbatim(f"{split.examples:,} examples")
@@ -97,7 +97,7 @@ def check_logits_matter(task: Task, readout: str) -> None:
     if not np.any(learned.scale):
         remedy = "makes all logits of learned heads 0, whatever is sampled; raise it"
         raise InputError("attention.inverse_temperature", 0.0, remedy)
-    some = task.train.inputs[measured_examples(task.train.examples)[:COMPARED]]
+    some = held(task.train).inputs[measured_examples(task.train.examples)[:COMPARED]]
     for layer, head in learned.without_effect(some, readout):
         field = f"attention.form (layer {layer + 1}, head {head})"
         kind = learned.variants[layer][head].kind

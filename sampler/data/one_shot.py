@@ -144,7 +144,9 @@ def tokens_of_episodes(
     images, labels = episodes.places
     shown, places = np.unique(images, return_inverse=True)
     places = places.reshape(images.shape)
-    patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
+    trained_on = model.recipe.task
+    assert isinstance(trained_on, OneShotImages)
+    patches = normalised_patches(drawings.images[shown], trained_on.channels)
     embedding = model.embedding.astype(np.float64)
     positions = position_table(TOKENS, embedding.shape[1])
 

@@ -126,9 +126,9 @@ class Task:
             if split is not None:
                 check_examples(split, name)
                 check_agreement(train, split, name)
-        if names is None:
-            names = [map(str, range(count)) for count in train.heads]
-        return cls(train, test, tuple(map(tuple, names)), validation, **others)
+        numbered = [tuple(map(str, range(count))) for count in train.heads]
+        named = numbered if names is None else names
+        return cls(train, test, tuple(map(tuple, named)), validation, **others)
 
     @property
     def pairs(self) -> tuple[bool, ...]:

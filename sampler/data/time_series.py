@@ -18,7 +18,7 @@ with # or %.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -40,6 +40,9 @@ DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": 5}
 
 class SeriesFiles(DataSettings):
     """Settings of labelled time series in files of the UEA archive or like them."""
+
+    if TYPE_CHECKING:
+        classes: tuple[str, ...]
 
     folder: FilePath
     """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -41,11 +41,14 @@ class TrainedHeads(ModelWithHeads, Protocol):
         ...
 
 
+Model = TypeVar("Model", bound=ModelWithHeads)
+
+
 @dataclass(frozen=True)
-class LabelledModel:
+class LabelledModel(Generic[Model]):
     """A model on examples with labels [example, output], and the loss in which costs are."""
 
-    model: ModelWithHeads
+    model: Model
     labels: Outputs
     loss: Loss
 
@@ -68,7 +71,7 @@ def loss_slopes(loss: Loss, outputs: Outputs, labels: Outputs) -> Outputs:
     return softmax(outputs, axis=1) - labels
 
 
-def importance(of: LabelledModel, heads: Sequence[Head]) -> xr.Dataset:
+def importance(of: LabelledModel[TrainedHeads], heads: Sequence[Head]) -> xr.Dataset:
     """Taylor importance, the mean of |∂L/∂g_h| over examples (Michel et al., 2019), and magnitude.
 
     of  a trained model

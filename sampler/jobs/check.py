@@ -39,8 +39,8 @@ def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
 def settings_in_words(recipe: Recipe | TrainingRecipe) -> str:
     """Settings in force as TOML; of arrays in memory the name of the file that a run will write."""
     text = recipe.to_toml().strip()
-    if recipe.task.is_unwritten:
-        text = text.replace(recipe.task.path, Path(recipe.task.path).name)
+    if file := recipe.task.unwritten:
+        text = text.replace(file, Path(file).name)
     return text
 
 

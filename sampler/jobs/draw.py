@@ -119,11 +119,11 @@ def collect_draws(
             progress.wait("compiling")
             steps = chains.end("draws", 0, chains.draws) * settings.thinning
             listeners.append(SamplingProgress(progress, algorithm, steps, rule))
-        earlier, last = keeper.go_on(collected, rule), None
+        earlier, place = keeper.go_on(collected, rule), None
 
         def on_chunk(chunk: Chunk) -> None:
-            nonlocal last
-            last = chunk
+            nonlocal place
+            place = chunk.place
             for listen in (collected, *listeners, keeper):
                 listen(chunk)
 
@@ -135,7 +135,7 @@ def collect_draws(
         return "draws"
     if not rule.has_enough:
         raise OutOfTimeError(
-            f"sampler.max_minutes = {settings.max_minutes:g}: over at {last.place}, with too few "
+            f"sampler.max_minutes = {settings.max_minutes:g}: over at {place}, with too few "
             "draws; everything is saved: resume it for as many minutes again, or raise them"
         )
     print_and_log(rule.explain(), show)

@@ -7,6 +7,7 @@ from importlib.metadata import version
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Axes
 
@@ -43,7 +44,7 @@ def partitioned(mesh: Mesh) -> Iterator[None]:
 
     Programs compiled with it are not stored, which needs Shardy.
     """
-    before = jax.config.jax_use_shardy_partitioner
+    before = jax.config.read("jax_use_shardy_partitioner")
     works = mesh.size == 1 or SHARDY_WORKS
     jax.config.update("jax_use_shardy_partitioner", before and works)
     try:
@@ -56,7 +57,7 @@ def strongly_typed(leaf):
     """A leaf with a strong type (a weak one changes between chunks)."""
     if isinstance(leaf, np.ndarray | jax.Array) and not getattr(leaf, "weak_type", False):
         return leaf
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, Tracer):
         return jnp.asarray(leaf, leaf.dtype)
     array = np.asarray(leaf)  # by NumPy, which compiles nothing
     return jnp.asarray(array.astype(jax.dtypes.canonicalize_dtype(array.dtype)))

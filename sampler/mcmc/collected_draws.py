@@ -4,7 +4,7 @@ Free of JAX: `check` states from the limits how much memory a run takes.
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -164,7 +164,7 @@ class DrawCollector:
     """
 
     limits: Mapping[str, Limit] = field(default_factory=lambda: LIMITS)
-    weights: Collection[str] = ()
+    weights: Sequence[str] = ()
     weight_draws: int = 0
     fixed: Fixed = dict
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})

@@ -309,7 +309,7 @@ def trajectory(position, momentum, begin: Begin, gaussian: Gaussian, step, count
     def leapfrog(number, carry):
         omega, eta, value, before, begin = carry
         of_none = number < 0
-        angle = jnp.where(of_none, 0.0, step).astype(omega.dtype)
+        angle = jnp.astype(jnp.where(of_none, 0.0, step), omega.dtype)
         eta = eta - 0.5 * angle * (gaussian.pull_back(before) - omega)
         cosine, sine = jnp.cos(angle), jnp.sin(angle)
         omega, eta = omega * cosine + eta * sine, eta * cosine - omega * sine

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from sampler.attention.sampled import AttendingTokens, SampledAttention
 from theory.learning_problem import ResidualLabels
 from theory.leave_one_out import Combinations
-from theory.path_kernels import Features, PathKernels
+from theory.path_kernels import Features, PathKernels, StoredKernels
 
 # Eigenvalues of U_1, U_2 … U_a, which an exchange of heads leaves as they are.
 SPECTRUM = "overlap_eigenvalues_"
@@ -105,7 +106,7 @@ def astype(tree: Any, dtype: Any) -> Any:
     def cast(leaf: Array):
         if leaf.dtype == dtype or not jnp.issubdtype(leaf.dtype, jnp.floating):
             return leaf
-        if isinstance(leaf, jax.core.Tracer):
+        if isinstance(leaf, Tracer):
             return leaf.astype(dtype)
         return jnp.asarray(np.asarray(leaf, dtype))
 
@@ -128,7 +129,7 @@ class FixedPaths(Data):
     attended_test: Float[Array | np.ndarray, "test path channel"]
     whole: tuple[Array | np.ndarray, Array | np.ndarray] | None = None
     combinations: Combinations | None = None
-    stored: PathKernels | None = None
+    stored: StoredKernels | None = None
     stored_cross: PathKernels | None = None
     gram: Float[Array | np.ndarray, "test path path"] | None = None
 

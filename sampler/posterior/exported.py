@@ -41,7 +41,7 @@ def require_settings() -> None:
     if precision != jnp.float64:
         remedy = "factorising K + 𝒯 1 needs 64 bits; call numpyro.enable_x64() before anything else"
         raise InputError("precision", str(precision), remedy)
-    guard = jax.config.jax_transfer_guard_host_to_device
+    guard = jax.config.read("jax_transfer_guard_host_to_device")
     if guard in GUARDED:
         remedy = 'constants of the posterior come from the host: set it to "allow" or "log"'
         raise InputError("jax_transfer_guard", guard, remedy)
@@ -61,9 +61,9 @@ def export_model(space: Space, sites: Sequence[str], labels: Array | None = None
     for name in sites:
         if name not in allowed:
             raise InputError("sites", name, f"this space has {', '.join(allowed)}")
-    labels = space.data.labels if labels is None else labels
+    given = space.data.labels if labels is None else labels
     model = partial(posterior_model, shown_sites=tuple(sites))
-    return model, {"labels": flat_labels(labels), "space": space}
+    return model, {"labels": flat_labels(given), "space": space}
 
 
 def posterior_model(

@@ -66,8 +66,9 @@ class HiddenWeightSpace(NetworkSpace):
         def left_out(inputs: Any) -> LeftOut:
             if self.data.residual is None:
                 return posterior.left_out(columns, labels)
-            _, labels_of_examples = self.data.examples(position)
-            return posterior.left_out_by_rows(self.columns(position, inputs), labels_of_examples)
+            examples = self.data.examples(position)
+            assert examples is not None
+            return posterior.left_out_by_rows(self.columns(position, inputs), examples[1])
 
         if key is None:
             return Given(None, moments, left_out)

@@ -202,10 +202,10 @@ class BatchedDensity:
     def of(cls, space: OrderParameterSpace) -> "BatchedDensity":
         """The density of a space, with path kernels stored where that makes batches cheaper."""
         space = with_stored_kernels(space)
-        size, stored = space.data.labels.size, space.data.stored
+        size, stored = space.data.labels.size, space.fixed.stored
         numbers, limit = 2 * size**2, batch_bytes()
         if stored is None:
-            _, paths, channels = space.data.attended.shape
+            _, paths, channels = space.fixed.attended.shape
             numbers += size * paths * space.outputs * channels
         else:  # they are read once per batch, which is then at least as large
             limit = max(limit, stored.nbytes)
@@ -228,14 +228,14 @@ def with_stored_kernels(space: OrderParameterSpace) -> OrderParameterSpace:
 
     One kernel at a time reads all stored numbers for few products, a batch of them does not.
     """
-    if space.data.stored is not None:
+    if space.fixed.stored is not None:
         return space
     examples, outputs = space.data.labels.shape
-    _, paths, channels = space.data.attended.shape
+    _, paths, channels = space.fixed.attended.shape
     size, rows = stored_bytes(examples, None, paths, outputs), paths * outputs
     assembled = rows * channels * examples * (examples * outputs**2 + 2 * rows)
     if size > BATCHED_KERNEL_BYTES or size // 8 * outputs**2 > assembled:
         return space
-    attended, variance = on_host((space.data.attended, space.input_variance))
+    attended, variance = on_host((space.fixed.attended, space.input_variance))
     stored = store_path_kernels(Features(path_features(attended, float(variance))), outputs)
     return replace(space, data=replace(space.data, stored=jax.tree.map(jnp.asarray, stored)))

@@ -136,7 +136,7 @@ class Derivatives:
 
 def problem_of(space: OrderParameterSpace, temperature: float | None = None) -> LearningProblem:
     """The learning problem whose posterior a space is at a temperature, by default 𝒯_0."""
-    chain, attended = space.chain, space.data.attended
+    chain, attended = space.chain, space.fixed.attended
     widths = tuple(int(np.asarray(degrees)[0]) for degrees in chain.degrees)
     variances = tuple(np.asarray(chain.variances).tolist())
     architecture = Architecture(

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import distributions as dist
 
 from sampler.network import named_order_parameters
-from sampler.posterior.data import FixedPaths
+from sampler.posterior.data import FixedPaths, SampledPaths
 from sampler.posterior.given import Given
 from sampler.posterior.labels import (
     CollapsedLabels,
@@ -56,6 +56,7 @@ class KernelSpace(Space):
     chain  the distribution of U_1 … U_a
     """
 
+    data: FixedPaths | SampledPaths
     chain: WishartChain
 
     def lowest_factor(self, position: Position) -> Float[Array, "row rank"]:
@@ -112,6 +113,12 @@ class OrderParameterSpace(KernelSpace):
     """
 
     name = "order_parameters"
+
+    @property
+    def fixed(self) -> FixedPaths:
+        """The data of attention that is not sampled."""
+        assert isinstance(self.data, FixedPaths)
+        return self.data
 
     @property
     def overlaps_fix_predictors(self) -> bool:

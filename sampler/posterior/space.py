@@ -296,8 +296,8 @@ class Space:
         observed |= self.observe_temperature(position)
         if (examples := self.data.examples(position)) is not None:
             inputs, labels = examples
-            drawn = self.law(position, inputs).sample(label_key).reshape(labels.shape)
-            observed["posterior_predictive"] = drawn.astype(jnp.float32)
+            replicated = self.law(position, inputs).sample(label_key).reshape(labels.shape)
+            observed["posterior_predictive"] = replicated.astype(jnp.float32)
         return observed
 
     # --- one flat vector

@@ -110,7 +110,7 @@ def write_report(
     recipe = Recipe.load(directory / RECIPE_FILE)
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
-    manifest = read_manifest(directory) if recipe.sweep else results.manifest
+    manifest = read_manifest(directory) if isinstance(results, SweepResults) else results.manifest
     contents = sweep_contents(results, recipe) if recipe.sweep else run_contents(results)
     page = partial(
         templates().get_template("sweep.html" if recipe.sweep else "run.html").render,

@@ -145,12 +145,14 @@ def colour_of(predictor: str, predictors: Iterable[str] = ()) -> str:
 
 def accuracy_axis(axis: Axis) -> None:
     """Widen an axis of accuracies in per cent evenly to `LEAST_POINTS`, within 0 and 100."""
-    low, high = axis.get_view_interval().tolist()
+    low, high = map(float, axis.get_view_interval())
     missing = max(0.0, LEAST_POINTS - (high - low)) / 2.0
     low, high = low - missing, high + missing
     # A mark at either end is seen in full.
     shift = min(0.0, 100.5 - high) + max(0.0, -0.5 - low)
-    axis.axes.set(**{f"{axis.axis_name}lim": (low + shift, high + shift)})
+    axes = axis.axes
+    set_limits = axes.set_xlim if axis is axes.xaxis else axes.set_ylim
+    set_limits(low + shift, high + shift)
 
 
 # --- matrices

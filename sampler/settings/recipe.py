@@ -68,6 +68,8 @@ Made = TypeVar("Made", bound="AnyRecipe")
 class AnyRecipe(Section):
     """A recipe of any command: a name, a hash, and a text."""
 
+    if TYPE_CHECKING:
+        task: Any
     name: Name = "python"
     """Beginning of the name of the results; required in a file."""
 
@@ -144,8 +146,8 @@ class AnyRecipe(Section):
         if folder is not None:
             change_paths(settings, self, partial(RelativePath.relative, folder=folder))
         text = toml_text({key: value for key, value in settings.items() if value != {}})
-        if folder is None and self.task.is_unwritten:
-            path = toml_text({"path": self.task.path}).strip()
+        if folder is None and (file := self.task.unwritten):
+            path = toml_text({"path": file}).strip()
             text = text.replace(path, f"{path}  # arrays in memory: a run writes this file")
         return text
 

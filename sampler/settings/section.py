@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, Signature, cleandoc, signature
 from textwrap import fill, indent
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -48,7 +48,7 @@ class Section(BaseModel):
             for key, field in cls.model_fields.items()
         ]
         if cls.__init__ is not Section.__init__:  # it has arguments of its own
-            _, *parameters = signature(cls.__init__).parameters.values()
+            parameters = list(signature(cls.__init__).parameters.values())[1:]
         cls.__signature__ = Signature(parameters)
         if cls.table not in ("", TASK):
             TABLES.setdefault(cls.table, cls)
@@ -71,7 +71,7 @@ class Section(BaseModel):
 
     __str__ = BaseModel.__repr__
 
-    def filled_in(self, defaults: Mapping[str, Any]) -> "Section":
+    def filled_in(self, defaults: Mapping[str, Any]) -> Self:
         """The section with defaults for missing settings; they do not count as given."""
         filled = self.model_copy()
         open_keys = defaults.keys() - self.model_fields_set

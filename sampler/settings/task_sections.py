@@ -95,9 +95,9 @@ class DataSettings(Section):
         return self
 
     @property
-    def is_unwritten(self) -> bool:
-        """Whether these are data in memory that no directory keeps yet."""
-        return False
+    def unwritten(self) -> str | None:
+        """Path of the file of data in memory, where no directory keeps it yet."""
+        return None
 
     def keep(self, directory: Path) -> None:
         """Write that file, if it belongs into this directory and is not there yet."""

@@ -196,7 +196,7 @@ def refuse_foreign(path: Path) -> None:
 
 def refuse_another(path: Path, recipe: "AnyRecipe", extended: bool) -> None:
     """Raise InputError for a directory that holds a run of another recipe."""
-    from sampler.settings.recipe import AnyRecipe
+    from sampler.settings.recipe import AnyRecipe, Recipe
 
     remedy = None
     if not (path / RECIPE_FILE).is_file():
@@ -210,7 +210,9 @@ def refuse_another(path: Path, recipe: "AnyRecipe", extended: bool) -> None:
     elif keys and not extended:
         how = "use `resume DIR`, which appends draws with --more, or "
         remedy = "holds this run with another number of draws; "
-        remedy += f"{'' if recipe.sweep else how}choose another directory"
+        remedy += (
+            f"{'' if isinstance(recipe, Recipe) and recipe.sweep else how}choose another directory"
+        )
     elif lost := finished_points_left_out(path, stored, recipe):
         remedy = f"holds a sweep with the point {lost}, which is finished; keep its values and "
         remedy += "add others, or choose another directory"
@@ -247,7 +249,11 @@ def finished_points_left_out(
     directory: Path, stored: "AnyRecipe", recipe: "AnyRecipe"
 ) -> str | None:
     """A point of the stored sweep that came to its end and that a recipe has not; else None."""
-    if not getattr(stored, "sweep", None) or stored.sweep == recipe.sweep:
+    from sampler.settings.recipe import Recipe
+
+    if not (isinstance(stored, Recipe) and isinstance(recipe, Recipe)):
+        return None
+    if not stored.sweep or stored.sweep == recipe.sweep:
         return None
     kept = {label for label, _ in recipe.points()}
     for label, _ in stored.points():

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.data.characters import CharacterSplits
+from sampler.data.characters import CharacterSplits, OneShotImages
 from sampler.data.episodes import (
     TOKENS,
     UNKNOWN,
@@ -35,13 +35,6 @@ BLOCK = 100
 # Drawings, and episodes, in one piece, to bound memory.
 PIECE, EXAMPLES_AT_ONCE = 1000, 500
 SPLITS = ("train", "validation", "test")
-
-
-def draw_embedding(recipe: TrainingRecipe) -> np.ndarray:
-    """Draw the frozen N(0, 1) embedding of labels 0, 1 and unknown, [label, channel], float32."""
-    shape = (UNKNOWN + 1, recipe.task.token_channels)
-    generator = stream(recipe.training.seed, Stream.EMBEDDING)
-    return generator.standard_normal(shape).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,14 @@ class LearningData:
     recipe: TrainingRecipe
     splits: Any
 
-    outputs = embedding = None
+    if TYPE_CHECKING:
+        channels: int
+        table: InputTable
+        validation: tuple[InputTable, PickedExamples]
+        block: Callable[[int], PickedExamples]
+        judge: Callable[[TrainedTransformer, str], dict]
+    outputs: ClassVar[int | None] = None
+    embedding: ClassVar[np.ndarray | None] = None
 
     def judged(self, model: TrainedTransformer) -> dict[str, dict]:
         """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
@@ -85,16 +85,24 @@ class EpisodeData(LearningData):
     """One-shot episodes of the characters of each split."""
 
     @property
+    def images(self) -> OneShotImages:
+        """Settings of the images that episodes show."""
+        assert isinstance(self.recipe.task, OneShotImages)
+        return self.recipe.task
+
+    @property
     def channels(self) -> int:
-        return self.recipe.task.token_channels
+        return self.images.token_channels
 
     @cached_property
     def embedding(self) -> np.ndarray:
-        return draw_embedding(self.recipe)
+        """The frozen N(0, 1) embedding of labels 0, 1 and unknown, [label, channel], float32."""
+        values = self.stream(Stream.EMBEDDING).standard_normal((UNKNOWN + 1, self.channels))
+        return values.astype(np.float32)
 
     def table_of(self, drawings: Drawings) -> InputTable:
         """The table of the patches of all drawings, of positions and of embedded labels."""
-        images, copies = drawings.images, self.recipe.task.channels
+        images, copies = drawings.images, self.images.channels
         pieces = [
             normalised_patches(images[start : start + PIECE], copies).astype(np.float32)
             for start in range(0, len(images), PIECE)

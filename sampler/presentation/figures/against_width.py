@@ -152,7 +152,7 @@ def draw_differences(ax: Axes, points: xr.Dataset, elements: int) -> None:
     error, degrees, sound = (points[name].values for name in ("error", "degrees", "sound"))
     limits = [largest_by_chance(elements, one) for one in degrees]
     for name, (colour, marker, _) in theories_of(points).items():
-        size = np.abs(points["value"].sel({AXIS: name}) - sampled).values
+        size = abs(points["value"].sel({AXIS: name}) - sampled).values
         apart = size > limits * error
         label, fill = predictor_name(name), "full" if name == LEADING else "none"
         marks = {"color": colour, "linestyle": "none", "fillstyle": fill}
