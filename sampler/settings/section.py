@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, Signature, cleandoc, signature
 from textwrap import fill, indent
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -19,6 +19,7 @@ from sampler.errors import ABSENT, InputError, input_error_in
 TASK = "task"
 # The sections of recipes by their place, but for those of tasks, of which there are many.
 TABLES: dict[str, type["Section"]] = {}
+Filled = TypeVar("Filled", bound="Section")
 
 
 class Section(BaseModel):
@@ -71,7 +72,7 @@ class Section(BaseModel):
 
     __str__ = BaseModel.__repr__
 
-    def filled_in(self, defaults: Mapping[str, Any]) -> Self:
+    def filled_in(self: Filled, defaults: Mapping[str, Any]) -> Filled:
         """The section with defaults for missing settings; they do not count as given."""
         filled = self.model_copy()
         open_keys = defaults.keys() - self.model_fields_set
