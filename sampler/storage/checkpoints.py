@@ -108,7 +108,7 @@ class Checkpoints:
         draws, arrays = read_draws(self.folder.parent), dict(stored.arrays)
         try:
             for key, (group, name, shape) in places.items():
-                arrays[key] = np.asarray(draws[group][name]).reshape(shape)
+                arrays[key] = draws[group][name].to_numpy().reshape(shape)
         except (KeyError, ValueError) as problem:
             raise self.unfit(problem) from None
         return Archive(stored.header, arrays)
