@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +45,8 @@ def partitioned(mesh: Mesh) -> Iterator[None]:
 
     Programs compiled with it are not stored, which needs Shardy.
     """
-    before = jax.config.read("jax_use_shardy_partitioner")
+    settings: Any = jax.config
+    before = settings.jax_use_shardy_partitioner
     works = mesh.size == 1 or SHARDY_WORKS
     jax.config.update("jax_use_shardy_partitioner", before and works)
     try:

@@ -41,7 +41,8 @@ def require_settings() -> None:
     if precision != jnp.float64:
         remedy = "factorising K + 𝒯 1 needs 64 bits; call numpyro.enable_x64() before anything else"
         raise InputError("precision", str(precision), remedy)
-    guard = jax.config.read("jax_transfer_guard_host_to_device")
+    settings: Any = jax.config
+    guard = settings.jax_transfer_guard_host_to_device
     if guard in GUARDED:
         remedy = 'constants of the posterior come from the host: set it to "allow" or "log"'
         raise InputError("jax_transfer_guard", guard, remedy)
