@@ -10,7 +10,6 @@ from scipy.special import logsumexp
 
 from sampler.analysis.estimates import OF_CHAINS
 from sampler.mcmc.marginal_likelihood import bridge_evidence, bridge_halves, evidence_of_halves
-from sampler.mcmc.tempered import log_mean
 from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.order_parameters import stored_sites
@@ -27,7 +26,7 @@ from tests.problems import (
     weighted_mean_and_error,
 )
 from tests.reference_data import PUBLISHED_OVERLAP, TRIAL_OVERLAP, published_draws
-from tests.sampler.mcmc.laws import repetitions
+from tests.sampler.mcmc.laws import evidence_of, repetitions
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 
@@ -145,7 +144,7 @@ def test_particles_have_the_evidence_of_one_head(name, posed):
     problem, test, exact = posed
     start = InitialDistribution.prior(space_of(problem, name, test))
     made = repetitions(start, count=192, times=16)
-    value, error = log_mean(np.array([one.log_evidence for one in made]))
+    value, error = evidence_of(made)
     assert error < 0.3
     assert_within_mcse(value, exact.log_evidence, error)
 

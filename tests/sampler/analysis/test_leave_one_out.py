@@ -1,11 +1,10 @@
-"""Leave-one-out cross-validation of draws, of theories, and of models side by side."""
+"""Leave-one-out cross-validation of draws and of infinite width."""
 
 import hashlib
 import warnings
 from functools import cache
 
 import arviz_stats
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,84 +22,54 @@ from sampler.analysis.cross_validation import (
 )
 from sampler.analysis.estimates import Averages
 from sampler.network import network_outputs
-from sampler.problem import square_roots
 from tests import FIXTURES
-from theory import Combinations, OrderParameters, left_out_log_density
+from tests.dense import dense_kernel
+from theory import OrderParameters
 
 TEMPERATURE = 0.3
 # Two layers of two heads and three channels: twelve features.
 FEW, MANY = 8, 30
-CHAINS = {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
-
-
-def arrays(examples: int, outputs: int = 1) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(examples)
-    found = {}
-    for split, count in (("train", examples), ("test", 4)):
-        found[f"inputs_{split}"] = rng.standard_normal((count, 3, 3))
-        labels = rng.standard_normal((count, outputs))
-        found[f"labels_{split}"] = labels[:, 0] if outputs == 1 else labels
-        found[f"attention_{split}"] = [rng.random((count, 2, 3, 3)) for _ in range(2)]
-    return found
 
 
 @cache
-def chosen(examples: int, outputs: int = 1) -> sampler.Recipe:
+def chosen(examples: int) -> sampler.Recipe:
+    rng, arrays = np.random.default_rng(examples), {}
+    for split, count in (("train", examples), ("test", 4)):
+        arrays[f"inputs_{split}"] = rng.standard_normal((count, 3, 3))
+        arrays[f"labels_{split}"] = rng.standard_normal((count, 2))
+        arrays[f"attention_{split}"] = [rng.random((count, 2, 3, 3)) for _ in range(2)]
     return sampler.Recipe(
-        task=sampler.Arrays(**arrays(examples, outputs)),
+        task=sampler.Arrays(**arrays),
         network={"widths": 6},
         posterior={"temperature": TEMPERATURE},
         theory={"starts": 1},
     )
 
 
-def drawn(space: str, examples: int, outputs: int = 1, **settings) -> xr.DataTree:
-    given = {**CHAINS, **settings, "space": space, "weight_draws": 6}
-    return sampler.sample(chosen(examples, outputs), **given, progress=False)
-
-
-def problem_for(examples: int, outputs: int = 1):
-    return sampler.make_problem(chosen(examples, outputs))
-
-
-def examples_of(problem, attended, labels):
-    if not problem.learning.residual_examples:
-        return None
-    return Combinations.of(problem.learning, attended, labels)
+def problem_for(examples: int):
+    return sampler.make_problem(chosen(examples))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("space", "examples", "outputs"),
-    [("order_parameters", FEW, 1), ("order_parameters", MANY, 2), ("weights", MANY, 2)],
-)
-def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs):
-    """Given all weights by the network, given U_1 by the kernel machine without the example."""
-    tree, problem = drawn(space, examples, outputs), problem_for(examples, outputs)
-    (attended, labels), *more = problem.blocks()
-    assert not more
-    assert (problem.learning.residual_examples > 0) is (examples == MANY)
-    posterior, expected = tree["posterior"].to_dataset(), []
+def test_log_likelihoods_are_those_of_the_stored_draws():
+    """Given all weights by the network, of the examples that rows stand for."""
+    few = {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
+    tree = sampler.sample(chosen(MANY), **few, space="weights", weight_draws=6, progress=False)
+    problem, expected = problem_for(MANY), []
+    ((attended, labels),) = problem.blocks()
+    assert problem.learning.residual_examples > 0
     for chain, draw in np.ndindex(2, 6):
-        if space == "weights":
-            names = problem.architecture.weight_shapes
-            weights = {
-                n: jnp.asarray(tree["posterior_weights"][n].values[chain, draw]) for n in names
-            }
-            outputs_there = network_outputs(weights, jnp.asarray(attended), problem.architecture)
-            density = norm.logpdf(labels, outputs_there, TEMPERATURE**0.5)
-            expected.append(density.sum(axis=1))
-        else:
-            factor = jnp.asarray(square_roots(posterior["order_parameter"].values[chain, draw]))
-            asked = examples_of(problem, attended, labels)
-            expected.append(left_out_log_density(problem.learning, factor, asked))
+        weights = {
+            name: jnp.asarray(tree["posterior_weights"][name].values[chain, draw])
+            for name in problem.architecture.weight_shapes
+        }
+        outputs = network_outputs(weights, jnp.asarray(attended), problem.architecture)
+        expected.append(norm.logpdf(labels, outputs, TEMPERATURE**0.5).sum(axis=1))
     received = tree["log_likelihood"]["y"]
     assert received.dtype == np.float32
-    np.testing.assert_allclose(
-        received.values.reshape(12, -1), np.array(expected), rtol=1e-5, atol=1e-5
-    )
-    known = tree["observed_data"]["y"].values.reshape(np.shape(labels))
-    np.testing.assert_array_equal(known, labels)
+    expected = np.reshape(expected, received.shape)
+    np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(tree["observed_data"]["y"], labels)
 
 
 def test_of_too_many_examples_nothing_is_said_of_single_ones(monkeypatch):
@@ -182,15 +151,18 @@ def test_repetitions_count_by_their_weights():
 @pytest.mark.slow
 @pytest.mark.parametrize("examples", [FEW, MANY])
 def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
-    problem = problem_for(examples)
-    theory = sampler.solve(chosen(examples))
-    limit = OrderParameters.gp_limit(problem.architecture).factors[0]
-    with jax.enable_x64(True):
-        (attended, labels), *_ = problem.blocks()
-        asked = examples_of(problem, attended, labels)
-        expected = left_out_log_density(problem.learning, limit, asked)
+    """ln p(y_i | y_{−i}) of the dense Gaussian of all labels, its inverse at i and i."""
+    problem, theory = problem_for(examples), sampler.solve(chosen(examples))
+    ((attended, labels),) = problem.blocks()
+    overlap = OrderParameters.gp_limit(problem.architecture).matrices[0]
+    kernel = dense_kernel(attended, attended, np.asarray(overlap), problem.architecture)
+    inverse = np.linalg.inv(kernel + TEMPERATURE * np.eye(len(kernel)))
+    # At infinite width outputs are independent of each other.
+    variance = 1.0 / np.diagonal(inverse)
+    gap = variance * (inverse @ np.ravel(labels))
+    expected = norm.logpdf(gap, 0.0, np.sqrt(variance)).reshape(examples, -1).sum(axis=1)
     elpd = theory["elpd_by_example"]
-    np.testing.assert_allclose(elpd.sel(predictor="infinite"), expected, rtol=1e-6)
+    np.testing.assert_allclose(elpd.sel(predictor="infinite"), expected, rtol=1e-5)
     assert elpd.dims == ("predictor", "example")
     known = np.ascontiguousarray(labels, dtype=np.float64).tobytes()
     assert elpd.attrs["labels"] == hashlib.sha256(known).hexdigest()

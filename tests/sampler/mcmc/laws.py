@@ -11,7 +11,9 @@ from numpyro import distributions as dist
 
 from sampler.mcmc.algorithm import Algorithm, Chunk
 from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.repetitions import statistics_of
 from sampler.mcmc.stopping import StoppingRule
+from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import Course, Particles, begin, next_temperature
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
@@ -128,3 +130,18 @@ def checked(draws, lp, most=5000, seconds=np.inf, pieces=()):
         rule(chunk)
         done = end
     return rule
+
+
+def statistics_of_all(
+    made: list[Particles], from_prior: list[Particles], law: InitialDistribution
+) -> dict[str, np.ndarray]:
+    """Statistics, as they are stored, of repetitions of which the first have one from the prior."""
+    of_prior = [(one.log_evidence, one.lost) for one in from_prior]
+    of_prior += [None] * (len(made) - len(of_prior))
+    each = [statistics_of(one, other, law) for one, other in zip(made, of_prior, strict=True)]
+    return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+
+
+def evidence_of(made: list[Particles]) -> tuple[float, float]:
+    """Log evidence of repetitions, and its error."""
+    return log_mean(np.array([one.log_evidence for one in made]))

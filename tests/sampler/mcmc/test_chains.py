@@ -1,6 +1,5 @@
 """Chains in chunks: NumPyro's own numbers whatever the length of a chunk, compiled once."""
 
-import logging
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
@@ -15,8 +14,6 @@ from sampler import runtime
 from sampler.mcmc import chains, observer
 from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.hamiltonian import StaticHmc
-from sampler.posterior.exported import observe_points
-from sampler.posterior.importance_sampling import BatchedDensity
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.weights import WeightSpace
 from sampler.runtime import devices_for
@@ -222,54 +219,19 @@ def test_every_device_has_as_many_chains(monkeypatch, chains, count, used):
     assert len(devices_for(chains)) == used
 
 
-# --- points of a sweep whose arrays have equal shapes are served by the same compiled functions
-
-
-SHORT = chain_settings(chains=2, warmup=3, draws=3)
-WIDE, WIDER = (7, 8, 9), (70, 60, 50)
-VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    """Names of the functions that were compiled, as JAX logs them; none were before."""
-    jax.clear_caches()
-    names = []
-
-    class Reader(logging.Handler):
-        def emit(self, record):
-            text = record.getMessage()
-            if text.startswith("Finished XLA compilation of "):
-                names.append(text.split()[4])
-
-    logger, reader = logging.getLogger("jax"), Reader()
-    logger.addHandler(reader)
-    monkeypatch.setattr(logger, "propagate", False)
-    with jax.log_compiles():
-        yield names
-    logger.removeHandler(reader)
-
-
-def work(widths, variances, temperature: float):
-    """What a point of a sweep does with a space: its mode, chains, and values at many points."""
-    rng = np.random.default_rng(3)
-    problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
-    problem = replace(problem, temperature=temperature)
-    space = space_of(problem, test=problem.attended[:2])
-    draws = []
-    SPLIT_HMC.draw(SPLIT_HMC.suited(space), SHORT, lambda chunk: draws.append(chunk.statistics))
-    points = np.zeros((3, space.size))
-    observe_points(jax.random.split(jax.random.key(0), 3), points, space)
-    BatchedDensity.of(space)(points)
-    return space, np.concatenate([one["lp"] for one in draws], axis=1)
-
-
 @pytest.mark.slow
-def test_one_compilation_serves_all_widths_temperatures_and_variances(compiled):
-    first, draws = work(WIDE, VARIANCES, 0.3)
-    assert "jit(advance)" in compiled
-    compiled.clear()
-    second, others = work(WIDER, OTHERS, 0.2)
-    assert compiled == []
-    assert np.all(draws != others)
-    assert np.all(np.asarray(first.mode.gaussian.centre) != np.asarray(second.mode.gaussian.centre))
+def test_one_compilation_serves_all_widths_temperatures_and_variances(rng):
+    """As at the points of a sweep, whose arrays have equal shapes."""
+    settings, begun = chain_settings(chains=2, warmup=3, draws=3), []
+    jax.clear_caches()
+    for widths, variances, temperature in (
+        ((7, 8, 9), (1.1, 0.8, 1.2, 0.9), 0.3),
+        ((70, 60, 50), (0.7, 1.3, 1.0, 1.4), 0.2),
+    ):
+        problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
+        space = space_of(replace(problem, temperature=temperature))
+        begun.append(sampled(space, settings, SPLIT_HMC))
+    first, second = begun
+    assert first.chunks[0].compiled
+    assert not any(chunk.compiled for chunk in second.chunks)
+    assert np.all(first.statistics["lp"] != second.statistics["lp"])

@@ -117,18 +117,6 @@ def test_chains_that_come_one_after_the_other_are_rows(rng):
     assert path["n_steps"].sum() == 2 * np.nansum(path["power"]) == received.total("n_steps")
 
 
-def test_what_belongs_to_no_kept_chain_counts_in_totals_alone():
-    received = DrawCollector()
-    received(Chunk("warmup", 0, 1, {"n_steps": np.array([[40]])}, seconds=2.0, first=None))
-    received(Chunk("warmup", 0, 1, {"n_steps": np.array([[2]])}, seconds=1.0))
-    again = DrawCollector()
-    again.restore(received.arrays)
-    for collected in (received, again):
-        assert collected.total("n_steps") == 42
-        assert collected.seconds["warmup"] == 3.0
-        assert collected.warmup_statistics["n_steps"].tolist() == [[2]]
-
-
 # --- what is observed: everything of all draws, large predictors of every eighth
 
 
@@ -192,15 +180,6 @@ def test_nothing_depends_on_the_chunks_in_which_draws_come(lengths):
         for name, values in getattr(whole, part).items():
             joined = np.concatenate([getattr(piece, part)[name] for piece in pieces], axis=1)
             np.testing.assert_array_equal(joined, values, err_msg=f"{part} {name}")
-
-
-def test_chains_that_begin_later_are_thinned_from_their_own_first_draw():
-    space = space_named("order_parameters")
-    points, observe = points_of(space), Observer.of(space, SETTINGS)
-    shifted, whole = observe(points, 1003, begins=1003), observe(points, 0)
-    np.testing.assert_allclose(
-        shifted.thinned["predictor_variance"], whole.thinned["predictor_variance"], rtol=1e-12
-    )
 
 
 def test_a_collector_of_thinned_draws_is_that_of_all(rng):

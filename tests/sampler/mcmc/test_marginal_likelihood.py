@@ -11,7 +11,6 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from sampler.errors import ExitCode
 from sampler.mcmc import marginal_likelihood
 from sampler.mcmc.algorithm import LARGEST_ERROR, Evidence
 from sampler.mcmc.diagnostics import diagnose
@@ -22,8 +21,6 @@ from sampler.mcmc.marginal_likelihood import (
     bridge_evidence,
     evidence_of_halves,
 )
-from sampler.mcmc.repetitions import statistics_of
-from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
 from sampler.posterior.densities import log_ratios
 from sampler.posterior.importance_sampling import (
@@ -34,7 +31,6 @@ from sampler.posterior.importance_sampling import (
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
-from tests.commands import SMALLEST, in_process, settings
 from tests.problems import (
     NUTS,
     SPLIT_HMC,
@@ -43,7 +39,13 @@ from tests.problems import (
     scalar_problem,
     space_of,
 )
-from tests.sampler.mcmc.laws import Linear, repetitions, with_mode
+from tests.sampler.mcmc.laws import (
+    Linear,
+    evidence_of,
+    repetitions,
+    statistics_of_all,
+    with_mode,
+)
 
 
 @pytest.mark.slow
@@ -73,15 +75,6 @@ def test_chains_that_never_move_are_not_trusted(rng):
     assert not found.trusted
     with pytest.raises(ValueError, match="at least 8"):
         bridge_evidence(space, stuck[:, :7], seed=1)
-
-
-def test_too_many_coordinates_for_a_hessian_are_refused_by_check(tmp_path, capsys, monkeypatch):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(SMALLEST)
-    monkeypatch.setattr("sampler.settings.refusals.HESSIAN_COORDINATES", 3)
-    words = "check", recipe, *settings("sampler.evidence=true")
-    assert in_process(*words) == ExitCode.BAD_INPUT
-    assert "sampler.evidence = " in capsys.readouterr().err
 
 
 # --- by importance where its weights are good, else by bridge sampling
@@ -187,21 +180,13 @@ def log_evidence(edge: float) -> float:
     return float(np.log(scipy.integrate.quad(density, -10.0, edge, epsabs=1e-13)[0]))
 
 
-def statistics_of_all(made, from_prior, law) -> dict[str, np.ndarray]:
-    """Statistics of several repetitions, of which the first have one each from the prior."""
-    of_prior = [(one.log_evidence, one.lost) for one in from_prior]
-    of_prior += [None] * (len(made) - len(of_prior))
-    each = [statistics_of(one, other, law) for one, other in zip(made, of_prior, strict=True)]
-    return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
-
-
 def judged(space) -> tuple[float, float, dict, object]:
     """Evidence with its error from particles that begin at the prior, statistics and verdict."""
     law = InitialDistribution.prior(space)
     made = repetitions(law, count=256, times=8)
     stored = statistics_of_all(made, [], law)
     verdict = diagnose({"x": np.stack([one.points for one in made])}, stored, TEMPERED)
-    return *log_mean(np.array([one.log_evidence for one in made])), stored, verdict
+    return *evidence_of(made), stored, verdict
 
 
 def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():

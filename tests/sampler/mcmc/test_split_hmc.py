@@ -12,8 +12,6 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.split_hmc import (
     SHARE_INDEPENDENT,
     Begin,
-    RunningMoments,
-    kept_share,
     moved,
     slope_at,
     state_at,
@@ -25,25 +23,22 @@ from sampler.settings.sampler import SHORT_WARMUP
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
-    NUTS,
     SPLIT_HMC,
     chain_settings,
-    exact_scalar_posterior,
     random_problem,
     space_of,
 )
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
-from theory import Architecture, LearningProblem
 
 ALGORITHM = SPLIT_HMC
 WARMUP = SHORT_WARMUP["order_parameters", "split_hmc"]
 CENTRE, COVARIANCE = np.array([1.0, -2.0, 0.5]), np.array([4.0, 0.25, 1.0])
 
 
-def normal(known: bool = True) -> Linear:
-    """A normal distribution whose fit at the mode is exact, or not known."""
+def normal() -> Linear:
+    """A normal distribution whose fit at the mode is exact."""
     space = Normal.diagonal(CENTRE, COVARIANCE)
-    return with_mode(space, CENTRE, np.diag(np.sqrt(COVARIANCE))) if known else space
+    return with_mode(space, CENTRE, np.diag(np.sqrt(COVARIANCE)))
 
 
 @pytest.fixture(scope="module")
@@ -126,28 +121,6 @@ def test_a_trajectory_preserves_volume(space, rng):
     )
 
 
-def test_moments_are_shrunk_towards_the_standard_normal(rng):
-    """By nothing where they are far from it, wholly where they differ by noise alone."""
-    count, size = 200, 400
-    noise = rng.standard_normal((count, size))
-    far = 5.0 + 3.0 * noise
-    for draws, centre, scale in ((noise, 0.0, 1.0), (far, 5.0, 3.0)):
-        moments = RunningMoments(jnp.asarray(0.0), jnp.zeros(size), jnp.zeros(size))
-        for part in np.split(draws, 4):
-            moments = moments.and_draws(len(part), part.mean(0), (part**2).mean(0))
-        found = moments.gaussian
-        received = np.sqrt(np.mean((found.centre - centre) ** 2))
-        plain = np.sqrt(np.mean((draws.mean(0) - centre) ** 2))
-        assert received <= 1.01 * plain
-        if scale == 1.0:
-            assert received == 0.0
-            assert np.all(found.scale == 1.0)
-        else:
-            np.testing.assert_allclose(found.centre, draws.mean(0), rtol=1e-3)
-            np.testing.assert_allclose(found.scale, draws.std(0), rtol=1e-3)
-    assert kept_share(jnp.full(5, 2.0), 1.0) == 0.75
-
-
 def test_warmup_ends_with_what_it_has_found():
     settings = chain_settings(chains=4, warmup=60, draws=40, seed=2)
     received = []
@@ -195,23 +168,3 @@ def assert_mean(draws, expected, what) -> None:
     mcse = array_stats.mcse(draws, method="mean", **axes)
     ess = array_stats.ess(draws, method="bulk", **axes)
     assert_within_mcse(draws.mean((0, 1)), expected, mcse, ess=ess, what=what)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])
-def test_repeated_examples_at_a_very_small_temperature_do_not_stop_chains(algorithm, rng):
-    """Six examples three times over, more than columns of G: by quadrature."""
-    architecture = Architecture((1,), (6, 8), (0.8, 1.4, 1.2), channels=12)
-    attended, labels = rng.standard_normal((6, 1, 12)), rng.standard_normal((6, 1))
-    repeated = (
-        jnp.asarray(np.tile(each, (3, *[1] * (each.ndim - 1)))) for each in (attended, labels)
-    )
-    problem = LearningProblem(architecture, *repeated, 9e-9)
-    exact = exact_scalar_posterior(problem, problem.attended[:2])
-    space = space_of(problem)
-    # As where storing kernels does not pay: by columns, which are fewer than rows.
-    space = replace(space, data=replace(space.data, stored=None))
-    found = collected(space, chain_settings(chains=4, warmup=200, draws=500), algorithm)
-    assert found.statistics["step_size"].min() > 0.01
-    draws = found.draws["order_parameter"]
-    assert_mean(draws, np.full((1, 1), exact.order_parameter[0]), "order parameter")

@@ -1,8 +1,7 @@
 """Tempered particles against known laws, and repetitions by the one contract of algorithms."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -15,7 +14,6 @@ from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.tempered import (
     FALSE_ALARMS,
-    log_mean,
     repetition_weights,
     starts_apart,
     two_starts,
@@ -33,7 +31,14 @@ from tests.problems import (
     TEMPERED,
     chain_settings,
 )
-from tests.sampler.mcmc.laws import Known, Linear, led, repetitions
+from tests.sampler.mcmc.laws import (
+    Known,
+    Linear,
+    evidence_of,
+    led,
+    repetitions,
+    statistics_of_all,
+)
 
 NOISE, SEED = 0.4, 0
 
@@ -72,10 +77,6 @@ def test_particles_descend_from_their_ancestors_at_the_start(linear):
     np.testing.assert_allclose(last.points, first.points[last.ancestor], rtol=0, atol=1e-7)
 
 
-def evidence_of(made) -> tuple[float, float]:
-    return log_mean(np.array([one.log_evidence for one in made]))
-
-
 def weighted_means(made, of_points) -> tuple[np.ndarray, np.ndarray]:
     """Means by the evidences of repetitions, and their errors by the spread between these."""
     logs = np.array([one.log_evidence for one in made])
@@ -89,12 +90,9 @@ def weighted_means(made, of_points) -> tuple[np.ndarray, np.ndarray]:
 
 
 def moments(points: np.ndarray) -> np.ndarray:
-    return np.concatenate([points, points**2, points[:, :1] * points[:, 1:]], axis=1)
-
-
-def exact_moments(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    second = covariance + np.outer(mean, mean)
-    return np.concatenate([mean, np.diagonal(second), second[0, 1:]])
+    """Of each point its coordinates, and all their products."""
+    products = points[:, :, None] * points[:, None, :]
+    return np.concatenate([points, products.reshape(len(points), -1)], axis=1)
 
 
 @pytest.mark.slow
@@ -106,32 +104,8 @@ def test_gaussian_evidence_and_moments(start, linear):
     assert error < 0.1
     assert_within_mcse(value, evidence, error)
     found, errors = weighted_means(made, moments)
-    assert_within_mcse(found, exact_moments(mean, covariance), errors)
-
-
-def test_the_start_law_is_normalised_and_drawn_from(linear):
-    """By importance: the mean of q_0/N over draws of N is 1, and draws have the mean of q_0."""
-    space, *_ = linear
-    law, _ = law_at_modes(space, SEED)
-    assert law.modes == 1
-    rng = np.random.default_rng(0)
-    points = PRIOR_MEAN + 2.0 * DEVIATIONS * rng.standard_normal((4000, 3))
-    wide = scipy.stats.norm(PRIOR_MEAN, 2.0 * DEVIATIONS).logpdf(points).sum(axis=1)
-    ratio = np.exp(np.asarray(jax.jit(jax.vmap(law.log_density))(jnp.asarray(points))) - wide)
-    assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
-    drawn = np.stack([law.draw(64, (1, 0, n)) for n in range(40)])
-    expected = 0.5 * PRIOR_MEAN + 0.5 * np.asarray(law.at_modes.centres[0])
-    means = drawn.mean(axis=1)
-    assert_within_mcse(means.mean(axis=0), expected, means.std(axis=0, ddof=1) / np.sqrt(40))
-
-
-def test_the_gaussian_at_a_mode_is_the_posterior_of_a_linear_model(linear):
-    space, _, mean, covariance = linear
-    law = START["modes"](space).at_modes
-    np.testing.assert_allclose(law.centres[0], mean, atol=1e-5)
-    whitening = np.asarray(law.whitenings[0])
-    np.testing.assert_allclose(np.linalg.inv(whitening.T @ whitening), covariance, rtol=1e-6)
-    assert law.log_volumes[0] == pytest.approx(-0.5 * np.linalg.slogdet(covariance)[1], rel=1e-9)
+    second = covariance + np.outer(mean, mean)
+    assert_within_mcse(found, np.concatenate([mean, second.ravel()]), errors)
 
 
 def test_next_power_leaves_half_of_the_particles(rng):
@@ -198,71 +172,49 @@ def test_particles_from_the_modes_know_the_weight_of_each(phases):
     assert_within_mcse(share, WEIGHT, errors)
 
 
-def statistics(made, law=None) -> dict[str, np.ndarray]:
-    """Statistics as `draws.nc` has them, of repetitions from the modes and from the prior."""
-    of_modes, of_prior = made["modes"], made["prior"]
-    ones = np.ones((len(of_modes), len(of_modes[0].points)))
-
-    def constant(values):
-        return np.asarray(values, float)[:, None] * ones
-
-    return {
-        "ancestor": np.stack([one.ancestor for one in of_modes]),
-        "mode": np.stack([(one.points[:, 0] > FAR / 2).astype(int) for one in of_modes]),
-        "acceptance_rate": np.stack([one.acceptance for one in of_modes]),
-        "lowest_acceptance": constant([min(o.path["acceptance_rate"]) for o in of_modes]),
-        "lost": constant([one.lost for one in of_modes]),
-        "temperatures": constant([len(o.path["power"]) for o in of_modes]),
-        "log_evidence": constant([one.log_evidence for one in of_modes]),
-        "log_evidence_prior": constant([one.log_evidence for one in of_prior]),
-    }
+@pytest.fixture(scope="module")
+def stored(phases) -> dict[str, np.ndarray]:
+    """Statistics of repetitions from the modes, each with one from the prior."""
+    _, law, _, made = phases
+    return statistics_of_all(made["modes"], made["prior"], law)
 
 
-def test_two_starts_that_disagree_are_said_first(phases):
-    *_, made = phases
-    given = statistics(made)
-    found = TEMPERED.judge(given)
+def test_two_starts_that_disagree_are_said_first(stored):
+    found = TEMPERED.judge(stored)
     assert "from the prior missed a part" in found.warning
     assert not found.reasons  # the draws are those with the larger evidence
     weights = found.numbers["weights_of_modes"]
-    assert weights[1] == pytest.approx(repetition_weights(given) @ given["mode"].mean(axis=1))
+    far = repetition_weights(stored) @ stored["mode"].mean(axis=1)
+    assert weights[1] == pytest.approx(far)
     assert sum(weights) == pytest.approx(1.0)
-    swapped = {
-        **given,
-        "log_evidence": given["log_evidence_prior"],
-        "log_evidence_prior": given["log_evidence"],
-    }
-    found = TEMPERED.judge(swapped)
+    ours, theirs = (stored[name] for name in ("log_evidence", "log_evidence_prior"))
+    found = TEMPERED.judge(stored | {"log_evidence": theirs, "log_evidence_prior": ours})
     assert "from the modes missed a part" in found.warning
     assert len(found.reasons) == 1
     # The same evidences from both: nothing to be said.
-    same = {**given, "log_evidence_prior": given["log_evidence"]}
-    assert TEMPERED.judge(same).warning == ""
+    assert TEMPERED.judge(stored | {"log_evidence_prior": ours}).warning == ""
 
 
-def test_evidences_that_scatter_are_a_reason(phases):
-    *_, made = phases
-    given = statistics(made)
-    given["log_evidence"] = given["log_evidence"] + 3.0 * np.arange(8.0)[:, None]
-    given["log_evidence_prior"] = np.full_like(given["log_evidence"], np.nan)
-    found = TEMPERED.judge(given)
+def test_evidences_that_scatter_are_a_reason(stored):
+    scattered = stored["log_evidence"] + 3.0 * np.arange(8.0)[:, None]
+    alone = {"log_evidence": scattered, "log_evidence_prior": np.full_like(scattered, np.nan)}
+    found = TEMPERED.judge(stored | alone)
     assert "repetitions" in found.reasons[0]
     assert found.numbers["log_evidence_prior"] is None
 
 
 def share_that_disagrees(rng, spreads, counts, trials: int) -> float:
     """How often starts disagree whose ln Z scatter so much about one Z, which both are right on."""
-
-    def column(spread, count):
-        return spread * rng.standard_normal((count, 1)) - spread**2 / 2
-
-    def disagree():
-        logs = [column(*each) for each in zip(spreads, counts, strict=True)]
+    found = []
+    for _ in range(trials):
+        logs = [
+            spread * rng.standard_normal((count, 1)) - spread**2 / 2
+            for spread, count in zip(spreads, counts, strict=True)
+        ]
         both = two_starts({"log_evidence": logs[0], "log_evidence_prior": logs[1]})
         apart, most_apart = starts_apart(*both)
-        return abs(apart) > most_apart
-
-    return float(np.mean([disagree() for _ in range(trials)]))
+        found.append(abs(apart) > most_apart)
+    return float(np.mean(found))
 
 
 @pytest.mark.parametrize("count", [4, 6, 8])
@@ -317,27 +269,6 @@ def test_draws_come_one_repetition_after_the_other(space, chunks):
         expected += normal.logpdf(LABELS, chunk.points[0] @ FEATURES.T, OF_LABELS).sum(axis=1)
         np.testing.assert_allclose(chunk.statistics["lp"][0], expected, rtol=1e-10)
         np.testing.assert_array_equal(chunk.observables["x"], chunk.points)
-
-
-@register_dataclass
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Noisy(Linear):
-    """Beside each draw a number is drawn, as predictors are where they are random given it."""
-
-    def observe(self, key, position):
-        return {"noise": jax.random.normal(key)}
-
-
-def test_random_numbers_beside_draws_are_independent_between_repetitions(space):
-    """A mean over repetitions has the variance of as many numbers as there are draws."""
-    noisy = Noisy(**{one.name: getattr(space, one.name) for one in fields(space) if one.init})
-    drawn = [one.observables["noise"] for one in made(noisy) if one.phase == "draws"]
-    noise = np.concatenate(drawn)
-    assert noise.shape == (SETTINGS.chains, SETTINGS.draws)
-    assert len(np.unique(noise)) == noise.size
-    # The variance of the mean over R repetitions is 1/R, each of n draws: χ²_n/(n R).
-    scaled = SETTINGS.chains * np.sum(noise.mean(axis=0) ** 2)
-    assert 1e-3 < scipy.stats.chi2.cdf(scaled, SETTINGS.draws) < 1 - 1e-3
 
 
 def test_every_temperature_is_a_chunk_and_counts_once(chunks):

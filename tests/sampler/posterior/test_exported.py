@@ -13,7 +13,7 @@ from numpyro.infer.util import log_density
 
 from sampler.data.examples import Examples
 from sampler.errors import InputError
-from sampler.network import network_outputs, overlaps
+from sampler.network import network_outputs
 from sampler.posterior.exported import FlatDensity, export_model
 from sampler.posterior.space import TEMPERATURE, chain_model
 from sampler.problem import Problem, attended_blocks
@@ -187,30 +187,18 @@ class TokensOfExamples:
 @pytest.mark.slow
 @pytest.mark.parametrize("space", ["weights", "order_parameters"])
 def test_order_parameters_and_what_is_asked_for_are_sites(space, rng):
-    problem = replace(
-        random_problem(ARCHITECTURES["three layers, two outputs"], rng), temperature_spread=SPREAD
-    )
-    problem = problem_of(problem)
+    problem = random_problem(ARCHITECTURES["three layers, two outputs"], rng)
+    problem = problem_of(replace(problem, temperature_spread=SPREAD))
     ours = problem.space(space, whitened=False)
     position = drawn(ours, rng)
     asked = ("predictor",) if space == "weights" else ("predictor_mean", "predictor_variance")
     sites = traced(*problem.numpyro_model(space, asked), position)
-    expected = ours.observe(jax.random.key(0), position)
     received = {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
-    names = {
-        "order_parameter",
-        "order_parameter_layer_2",
-        "order_parameter_layer_3",
-        "readout_order_parameter",
-        "temperature",
-        *asked,
-    }
-    assert set(received) == names
-    for name in names:
-        np.testing.assert_allclose(received[name], expected[name], rtol=1e-10)
-    if space == "weights":
-        lowest = overlaps(position, problem.architecture)[0]
-        np.testing.assert_allclose(received["order_parameter"], lowest, rtol=1e-12)
+    expected = ours.observe(jax.random.key(0), position)
+    assert {"order_parameter", "readout_order_parameter", "temperature", *asked} < set(received)
+    assert len(received) == 5 + len(asked)
+    for name, value in received.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-10, err_msg=name)
 
 
 def many_examples(rng, outputs: int):
@@ -314,14 +302,12 @@ def test_the_density_is_prior_times_likelihood(space, problem, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("space", SPACES[:1])
-def test_it_is_differentiated_compiled_batched_and_an_argument(space, problem, rng):
-    flat = flat_of(problem, space)
+def test_it_is_differentiated_compiled_batched_and_an_argument(problem, rng):
+    flat = flat_of(problem, "order_parameters")
     points = jnp.asarray(0.5 * rng.standard_normal((3, flat.dimension)))
     values, slopes = jax.jit(jax.vmap(jax.value_and_grad(flat)))(points)
     as_argument = jax.jit(lambda density, point: density(point))
-    expected = [float(as_argument(flat, point)) for point in points]
-    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    np.testing.assert_allclose(values, [as_argument(flat, one) for one in points], rtol=1e-12)
     along = jnp.asarray(rng.standard_normal(flat.dimension))
     up, down = (float(as_argument(flat, points[0] + sign * 1e-5 * along)) for sign in (1, -1))
     assert float(slopes[0] @ along) == pytest.approx((up - down) / 2e-5, rel=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.posterior.importance_sampling import importance_draws
-from sampler.posterior.mode import TOLERANCE, Derivatives, find_mode
+from sampler.posterior.mode import Derivatives
 from sampler.posterior.space import TEMPERATURE
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_problem, space_of
@@ -70,20 +70,6 @@ def test_where_the_temperature_is_sampled_the_hessian_has_its_row(name, rng):
     received = np.asarray(mode.gaussian.covariance) @ hessian
     condition = eigenvalues.max() / eigenvalues.min() / problem.temperature
     assert_equal_to_rounding(received, np.eye(len(hessian)), condition=condition, **ROUNDING)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spread", [0.0, SPREAD])
-def test_columns_lead_to_the_same_mode_as_the_theory(spread, rng, monkeypatch):
-    problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
-    space = space_of(replace(problem, temperature_spread=spread), whitened=False)
-    by_theory = find_mode(space)
-    monkeypatch.setattr("theory.size_limits.LARGEST_BLOCKS", 1)
-    by_columns = find_mode(space)
-    assert by_columns.converged
-    ratio = np.linalg.solve(by_theory.gaussian.covariance, by_columns.gaussian.covariance)
-    # Both are as exact as the modes, whose gradients are at most the tolerance.
-    assert np.abs(ratio - np.eye(len(ratio))).max() < 1e3 * TOLERANCE
 
 
 @pytest.mark.slow

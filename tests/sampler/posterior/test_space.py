@@ -16,7 +16,7 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
 from sampler.posterior.order_parameters import StandardisedLogChi
-from sampler.posterior.space import Space
+from sampler.posterior.space import TEMPERATURE, Space
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, SPLIT_HMC, chain_settings, random_problem, space_of
 from theory.wishart_chain import draw_log_chi
@@ -81,6 +81,34 @@ def test_draws_of_the_prior_have_its_moments(space, by_numpy, rng):
     assert np.all(np.abs(squares.mean(axis=0) - 1.0) < 4.5 * error)
 
 
+@pytest.mark.slow
+def test_a_position_is_observed_and_weighed_at_its_temperature(space, problem, rng):
+    """As in the space that has this temperature for given, but for the prior of the temperature."""
+    position = space.unflatten(jnp.asarray(0.5 * rng.standard_normal(space.size)))
+    shift = float(position[TEMPERATURE][0])
+    temperature = problem.temperature * float(np.exp(shift))
+    given = replace(problem, temperature=temperature, temperature_spread=0.0)
+    known = space_of(given, space.name, whitened=False)
+
+    @jax.jit
+    def weighed_and_observed(posterior, position):
+        observed = posterior.observe(jax.random.key(1), position)
+        return posterior.log_density(position), observed
+
+    value, observed = weighed_and_observed(space, position)
+    without = {site: values for site, values in position.items() if site != TEMPERATURE}
+    expected, at_known = weighed_and_observed(known, without)
+    prior = scipy.stats.norm(0.0, SPREAD).logpdf(shift)
+    assert float(value) == pytest.approx(float(expected) + prior, rel=1e-10)
+    assert float(observed.pop("temperature")) == pytest.approx(temperature, rel=1e-12)
+    assert float(observed.pop("log_prior") - at_known.pop("log_prior")) == pytest.approx(prior)
+    assert observed.keys() == at_known.keys()
+    for quantity, values in at_known.items():
+        tolerance = 1e-5 if values.dtype == jnp.float32 else 1e-9
+        limit = tolerance * np.abs(values).max()
+        np.testing.assert_allclose(observed[quantity], values, 0, limit, err_msg=quantity)
+
+
 # --- the prior of Bartlett coordinates
 
 
@@ -141,10 +169,6 @@ def twice(problem):
     )
 
 
-def in_reverse(problem):
-    return replace(problem, attended=problem.attended[::-1], labels=problem.labels[::-1])
-
-
 def more_by_scale(problem):
     """p(c y) d(c y) = p(y) dy."""
     return problem.labels.size * np.log(FACTOR)
@@ -160,7 +184,6 @@ LAWS = {
     "scaled": (scaled, more_by_scale),
     "rotated": (rotated, lambda problem: 0.0),
     "twice": (twice, more_by_twice),
-    "in reverse": (in_reverse, lambda problem: 0.0),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.order_parameters import bartlett_matrices
+from sampler.posterior.order_parameters import bartlett_matrices, stored_sites
 from sampler.posterior.weights_from_order_parameters import (
     draw_weights,
     draw_weights_back,
@@ -172,3 +172,26 @@ def test_no_two_draws_share_their_random_numbers(rng):
     received = weights_of(random_problem(arch, rng), same, 7, seed=1)
     for values in received.weights.values():
         assert len(np.unique(values.reshape(14, -1)[:, 0])) == 14
+
+
+@pytest.mark.slow
+def test_where_the_temperature_is_sampled_they_are_those_at_its_own(rng):
+    """Of one draw, as `draws.nc` has it, many of the weights: the predictor's exact law."""
+    problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=0.3)
+    problem = replace(problem, temperature_spread=0.5)
+    space = space_of(problem, test=problem.attended[:2], whitened=False)
+    position = space.unflatten(jnp.asarray(0.5 * rng.standard_normal(space.size)))
+    observed = jax.jit(lambda at: space.observe(jax.random.key(1), at))(position)
+    draws = {name: np.asarray(values)[None, None] for name, values in observed.items()}
+    sites = stored_sites(draws, problem.temperature)
+    assert sites.keys() == position.keys()
+    for site, values in position.items():
+        assert_equal_to_rounding(sites[site][0, 0], values, operations=10, scale=1.0, what=site)
+    many = {n: np.broadcast_to(v[0, 0], (1, 4000, *v.shape[2:])) for n, v in sites.items()}
+    drawn = draw_weights_back(space, problem.architecture, many, 4000, seed=2)
+    outputs = jax.vmap(lambda w: network_outputs(w, problem.attended[:2], problem.architecture))(
+        {n: jnp.asarray(v[0]) for n, v in drawn.weights.items()}
+    )
+    mean, variance = (observed[f"predictor_{moment}"] for moment in ("mean", "variance"))
+    assert_within_mcse(outputs.mean(axis=0), mean, np.sqrt(variance / 4000))
+    assert_within_mcse(outputs.var(axis=0), variance, variance * np.sqrt(2 / 4000))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
-from scipy.stats import norm, t
 
 from sampler.analysis.difference import element_bound
 from sampler.analysis.estimates import Estimate
@@ -16,15 +15,14 @@ from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
-from sampler.presentation.figures.kernel_matrices import class_ends, draw_kernels
+from sampler.presentation.figures.kernel_matrices import draw_kernels
 from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
 from sampler.presentation.figures.traces import rank_histogram
-from sampler.presentation.style import new_figure, save_figure
 from tests.commands import write_sweep
 from tests.held import comparison_of, held, held_sweep, theory_of
-from tests.pages import STORED, stored_run
+from tests.pages import stored_run
 from tests.small import autoregressive
 
 PAIRS = ("path", "path_")
@@ -72,16 +70,6 @@ def test_order_parameters_and_how_far_they_are_off():
         np.testing.assert_allclose(points.get_ydata(), np.clip(gap[upper], *below.get_ylim()))
 
 
-def test_differences_stand_beside_what_chance_allows():
-    """The largest of all values of a panel, by Student's t: two chains have twenty batches."""
-    run = open_run(STORED)
-    _, *below = np.reshape(draw_theory_against_draws(run).axes, (2, -1))[1]
-    for ax, quantity in zip(below, ("predictor_mean", "predictor_variance"), strict=True):
-        limit = t.isf(norm.sf(3.0) / np.size(run.sampled(quantity).value), 2 * 10 - 1)
-        drawn = sorted(line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":")
-        np.testing.assert_allclose(drawn, [-limit, limit], rtol=1e-9)
-
-
 def test_kernels_are_centred_and_relative_to_their_size(rng):
     """Of five paths the four with the largest U_1, by loops over pairs of them."""
     features = rng.standard_normal((3, 5, 4)) * np.array([1.0, 5.0, 1.0, 2.0, 0.1])[:, None] + 1.0
@@ -114,20 +102,6 @@ def test_kernels_are_centred_and_relative_to_their_size(rng):
         np.testing.assert_allclose(
             mosaic[4 * p : 4 * p + 3, 4 * q : 4 * q + 3], expected, atol=1e-13
         )
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        ([[1.0], [1.0], [-1.0]], [2, 3]),
-        (np.eye(3).tolist(), [1, 2, 3]),
-        ([[0.3], [0.2], [0.1]], None),
-        ([[0.1, 0.2], [0.3, 0.1], [0.0, 1.0]], None),
-    ],
-)
-def test_classes_are_told_from_other_labels(labels, expected):
-    received = class_ends(np.array(labels))
-    assert expected is None if received is None else received.tolist() == expected
 
 
 @pytest.mark.parametrize("queries", [4, 1])
@@ -194,15 +168,6 @@ def test_a_missing_table_leaves_out_its_figures_only(tmp_path):
     assert "chains" in draws <= theory - {"order_parameter", "kernels"}
 
 
-def test_an_svg_is_drawn_on_request_and_again_where_it_is_there(tmp_path):
-    png, svg = tmp_path / "a.png", tmp_path / "a.svg"
-    assert save_figure(new_figure(1.0, 1.0), tmp_path, "a") == [png]
-    assert save_figure(new_figure(1.0, 1.0), tmp_path, "a", svg=True) == [png, svg]
-    svg.write_text("of earlier results")
-    assert save_figure(new_figure(1.0, 1.0), tmp_path, "a") == [png, svg]
-    assert svg.read_text(encoding="utf-8") != "of earlier results"
-
-
 # --- sweeps
 
 
@@ -225,21 +190,20 @@ def test_accuracy_against_width_draws_the_stored_values(tmp_path):
 ERROR, DEGREES = 1e-4, 39
 
 
-def over_widths(widths, predicted, paths=1) -> SweepResults:
-    """A sweep over widths in memory, all elements of whose sampled U_1 are 2."""
+def over_widths(widths, predicted) -> SweepResults:
+    """A sweep over widths in memory, whose sampled U_1 is 2, of one path."""
     values = {**predicted, "sampled": np.full(len(widths), 2.0)}
-    matrices = np.array([[np.full((paths, paths), one) for one in of] for of in values.values()])
-    key, names = "network.widths", [f"path {n}" for n in range(paths)]
-    degrees = np.full((len(values), 1, len(widths)), float(DEGREES))
+    matrices = np.array(list(values.values()))[:, :, None, None]
+    key, degrees = "network.widths", np.full((len(values), 1, len(widths)), float(DEGREES))
     columns = {
-        "order_parameter": (("predictor", key, "path", "path_"), matrices),
-        "order_parameter_error": ((key, "path", "path_"), np.full_like(matrices[0], ERROR)),
+        "order_parameter": (("predictor", key, *PAIRS), matrices),
+        "order_parameter_error": ((key, *PAIRS), np.full_like(matrices[0], ERROR)),
         "degrees": (("predictor", "quantity", key), degrees),
         "width": ((key,), widths),
     }
     texts = {"point": "", "sampled_space": "order_parameters", "diagnostics": "pass"}
     columns |= {n: ((key,), np.full(len(widths), text, dtype=object)) for n, text in texts.items()}
-    axes = {key: widths, "predictor": list(values), "path": names, "path_": names}
+    axes = {key: widths, "predictor": list(values), "path": ["one"], "path_": ["one"]}
     return held_sweep(dataset=xr.Dataset(columns, axes | {"quantity": ["order_parameter"]}))
 
 
@@ -256,19 +220,6 @@ def test_finite_size_shows_values_and_differences_of_both_orders():
     np.testing.assert_allclose(hidden, bounds)
     (leading,) = of_colour(below, style.THEORY)
     np.testing.assert_allclose(leading, np.stack([widths, 1.0 / widths], axis=1))
-
-
-@pytest.mark.parametrize(("paths", "seen"), [(1, True), (4, False)])
-def test_an_element_of_several_is_told_from_noise_by_the_limit_of_all_at_once(paths, seen):
-    """3.5 errors are more than noise of one number, not of ten."""
-    gap = 3.5 * ERROR
-    limit = t.isf(norm.sf(3.0) / (paths * (paths + 1) / 2), DEGREES)
-    assert bool(limit < 3.5) is seen
-    sweep = over_widths(np.array([30, 10]), {"leading": [2.0 + gap, 2.0]}, paths)
-    below = draw_finite_size(sweep).axes[1 if paths == 1 else 2]
-    points = np.concatenate(of_colour(below, style.THEORY))
-    expected = gap if seen else element_bound(gap, ERROR, DEGREES)
-    np.testing.assert_allclose(points[points[:, 0] == 30.0], [[30.0, expected]])
 
 
 def test_scores_against_the_temperature_have_the_best_of_each_marked(tmp_path):
