@@ -289,18 +289,6 @@ def _mean_and_deviation(values: np.ndarray, probability: np.ndarray) -> tuple[fl
     return float(mean), float(np.sqrt(probability @ (values - mean) ** 2))
 
 
-def problem_of_many_paths(
-    rng: np.random.Generator, width: int, *, examples: int, heads: tuple[int, ...]
-) -> LearningProblem:
-    """Paths share half their inputs, labels depend on the mean over paths."""
-    architecture = Architecture.uniform(heads, width, channels=64)
-    paths = architecture.path_count
-    attended = rng.standard_normal((examples, 1, 64))
-    attended = attended + 0.5 * rng.standard_normal((examples, paths, 64))
-    labels = np.sign(attended.mean(axis=1) @ rng.standard_normal(64))[:, None]
-    return LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 0.01)
-
-
 def copied(problem: LearningProblem, copies: int) -> LearningProblem:
     """The same data several times, each copy in channels of its own: the energy is multiplied."""
     examples, paths, channels = problem.attended.shape

@@ -36,8 +36,6 @@ TRIAL_OVERLAP = {
     (2, 2): (7.213, 0.026),
     (3, 3): (0.3423, 0.0024),
 }
-PUBLISHED_READOUT = (2.171, 0.018)  # |a|²/N of the same run
-PUBLISHED_ACCURACIES = (0.963, 0.968)  # lowest and highest of its three runs, 1,000 test examples
 
 
 def load_reference(every: int = 10) -> dict[str, np.ndarray]:

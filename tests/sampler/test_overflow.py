@@ -16,8 +16,11 @@ EXAMPLES, TOKENS, CHANNELS, HEADS = 6, 4, 3, (2, 2)
 SPLITS = ("train", "test", "validation")
 
 
-def split_of(inputs=1.0, labels=1.0, attention=(1.0, 1.0), seed=0):
-    """Tokens, or attended inputs where there is no attention."""
+def split_of(inputs=1.0, labels=1.0, attention=(1.0, 1.0), seed=0, to_one_key=False):
+    """Tokens, or attended inputs where there is no attention.
+
+    Queries attend to any keys, or all to the first.
+    """
     rng = np.random.default_rng(seed)
     own = np.where(rng.random((EXAMPLES, 1)) < 0.5, -labels, labels)
     if not attention:
@@ -26,6 +29,9 @@ def split_of(inputs=1.0, labels=1.0, attention=(1.0, 1.0), seed=0):
     tokens = inputs * rng.standard_normal((EXAMPLES, TOKENS, CHANNELS))
     matrices = rng.random((2, EXAMPLES, 2, TOKENS, TOKENS))
     matrices /= matrices.sum(axis=3, keepdims=True)
+    if to_one_key:
+        matrices = np.zeros_like(matrices)
+        matrices[..., 0, :] = 1.0
     return Examples(tokens, own, tuple(x * m for x, m in zip(attention, matrices, strict=True)))
 
 
@@ -43,6 +49,7 @@ def is_finite(split, precision="float64"):
 # Which array, or none, is refused.
 CASES = [
     ({"inputs": 1e152}, None),
+    ({"inputs": 1e152, "to_one_key": True}, None),
     ({"inputs": 1e160}, "inputs"),
     ({"inputs": 1e160, "attention": ()}, "attended"),
     ({"labels": 1e152}, None),
