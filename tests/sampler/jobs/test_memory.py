@@ -2,8 +2,6 @@
 
 import os
 import resource
-import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
@@ -23,8 +21,7 @@ from sampler.jobs.plan import make_plan
 from sampler.jobs.sizes import Sizes
 from sampler.mcmc.collected_draws import PREDICTOR_BYTES
 from sampler.storage.manifest import most_memory
-from tests import ROOT
-from tests.commands import TINY, environment, loader
+from tests.commands import TINY, loader
 
 MIB, GIB = 2**20, 2**30
 # Version of control groups → where their hierarchy is mounted, file of a limit, text of none, and
@@ -154,27 +151,3 @@ def test_the_most_memory_of_a_process_is_in_bytes():
     """At least what an array holds, of which every page was written."""
     held = np.ones(2**23)
     assert held.nbytes < most_memory() < 2**20 * held.nbytes
-
-
-LARGE = """
-name = "large"
-task = {kind = "markov_chain", examples_train = 20000, tokens = 50}
-attention = {heads = [["good", "uniform", "random"], ["good", "uniform", "random"]]}
-network = {widths = 100}
-posterior = {temperature = 0.1}
-"""
-CHECKED = (
-    "import sys; from sampler.cli import main; code = main(sys.argv[1:]); "
-    "from sampler.storage.manifest import most_memory; print(most_memory()); sys.exit(code)"
-)
-
-
-@pytest.mark.slow
-def test_check_needs_little_whatever_the_recipe_asks(tmp_path):
-    """A recipe of 20,000 sequences, whose kernel takes 3.2 GB, in seconds and below 1 GiB."""
-    file = tmp_path / "large.toml"
-    file.write_text(LARGE)
-    words = [sys.executable, "-c", CHECKED, "check", str(file)]
-    done = subprocess.run(words, cwd=ROOT, env=environment(None), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) < GIB

@@ -23,7 +23,7 @@ from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import RECIPE_FILE
 from tests import ROOT
 from tests.commands import TINY_SAMPLED, assert_same_bits, environment, in_process
-from tests.processes.slurm_cluster import free_port
+from tests.processes.test_a_slurm_cluster import free_port
 
 OVER = ("--over", "network.widths=4,5")
 FINE = PointOutcome(ExitCode.OK)
@@ -159,13 +159,3 @@ def test_two_threads_of_a_dask_worker_do_what_one_does(tmp_path):
             process.wait(60)
     for label in ("network.widths=4", "network.widths=5"):
         assert_same_bits(dask / label, tmp_path / "here" / label)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_scheduler_that_does_not_answer_is_named(recipe, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("distributed")
-    monkeypatch.setattr("sampler.jobs.dask_workers.CONNECT_SECONDS", 1)
-    arguments = (*OVER, "--scheduler", "tcp://127.0.0.1:1", "--out", tmp_path / "out")
-    assert in_process("sweep", recipe, *arguments) == ExitCode.BAD_INPUT
-    assert "--scheduler = " in capsys.readouterr().err
