@@ -24,7 +24,6 @@ from sampler.jobs.train import start_training
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS, DrawCollector
 from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe
-from sampler.storage import result_files
 from sampler.storage.archives import read_archive, write_archive
 from sampler.storage.directory import CHECKPOINT_FOLDER, ROWS_FOLDER
 from sampler.storage.fingerprint import read_stamp
@@ -167,6 +166,11 @@ def assert_same(received: Path, expected: Path) -> None:
     for name, values in one.items():
         assert values.dtype == other[name].dtype, name
         np.testing.assert_array_equal(values, other[name], err_msg=name)
+    if (expected / "draws.nc").exists():
+        one, other = (read_draws(where)["sample_stats"].attrs for where in (received, expected))
+        assert {n: v for n, v in one.items() if "seconds" not in n} == {
+            n: v for n, v in other.items() if "seconds" not in n
+        }
     for path in expected.iterdir():
         if path.suffix in (".npz", ".csv"):
             assert (received / path.name).read_bytes() == path.read_bytes(), path.name
@@ -261,44 +265,18 @@ def test_draws_that_are_lost_come_back_from_their_checkpoint(work, tmp_path):
     assert_same(tmp_path / "run", whole)
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 @of("chains")
-@pytest.mark.parametrize("moment", ["with a chunk", "with the draws", "before the manifest"])
-def test_an_extension_killed_at_any_moment_goes_on(moment, work, tmp_path, monkeypatch):
+def test_an_extension_that_was_killed_before_its_manifest_was_written_goes_on(work, tmp_path):
+    """The recipe asks for more already, the manifest says that the run is finished."""
     kind, recipe, whole = work
     directory = tmp_path / "run"
     in_process("sample", recipe, "--out", directory, *settings(kind.few))
     manifest = (directory / "manifest.json").read_bytes()
-    save, write = DrawKeeper.save, result_files.write_result
-
-    def save_once(keeper):
-        save(keeper)
-        raise Killed
-
-    def write_first(*arguments):
-        write(*arguments)
-        raise Killed
-
-    if moment == "before the manifest":
-        asked = with_more_draws(directory, load_recipe(directory / "recipe.toml"), kind.more)
-        with pytest.raises(RequeueError):
-            start_run(make_plan("sample", asked, directory), AfterChunks(1), extended=True)
-        (directory / "manifest.json").write_bytes(manifest)
-        # The recipe asks for more already, the manifest says that the run is finished.
-        assert in_process("resume", directory, "--more", 3) == ExitCode.BAD_INPUT
-    else:
-        killed = (DrawKeeper, "save", save_once)
-        if moment == "with the draws":
-            killed = (result_files, "write_result", write_first)
-        with monkeypatch.context() as patch:
-            patch.setattr(*killed)
-            with pytest.raises(Killed):
-                in_process("resume", directory, "--more", kind.more)
-    # Either the old file or the new one is there, complete.
-    assert read_draws(directory)["posterior"].sizes["draw"] in (6, 11)
+    asked = with_more_draws(directory, load_recipe(directory / "recipe.toml"), kind.more)
+    with pytest.raises(RequeueError):
+        start_run(make_plan("sample", asked, directory), AfterChunks(1), extended=True)
+    (directory / "manifest.json").write_bytes(manifest)
+    assert in_process("resume", directory, "--more", 3) == ExitCode.BAD_INPUT
     in_process("resume", directory)
     assert_same(directory, whole)
     assert len(list((directory / CHECKPOINT_FOLDER).iterdir())) == 1
@@ -307,32 +285,23 @@ def test_an_extension_killed_at_any_moment_goes_on(moment, work, tmp_path, monke
 # --- checkpoints that are whole and of other chains, as of another version of a library
 
 
-def without_last(header: dict, arrays: dict) -> None:
+def without_last(arrays: dict) -> None:
     del arrays[max(name for name in arrays if name.startswith("state/"))]
 
 
-def wider(header: dict, arrays: dict) -> None:
-    name = max(name for name in arrays if name.startswith("state/"))
-    arrays[name] = np.concatenate([arrays[name]] * 2)
-
-
-def other_kinds(header: dict, arrays: dict) -> None:
+def other_kinds(arrays: dict) -> None:
     arrays["gathered/unknown/x"] = np.zeros(3)
 
 
-def without_phase(header: dict, arrays: dict) -> None:
-    del header["done"]
-
-
 @of("chains")
-@pytest.mark.parametrize("change", [without_last, wider, other_kinds, without_phase])
+@pytest.mark.parametrize("change", [without_last, other_kinds])
 def test_a_checkpoint_of_other_chains_is_named(change, work, tmp_path, capsys):
     directory = tmp_path / "run"
     for path in interrupted(*work[:2], directory):
         stored = read_archive(path)
-        header, arrays = dict(stored.header), dict(stored.arrays)
-        change(header, arrays)
-        write_archive(path, header, arrays)
+        arrays = dict(stored.arrays)
+        change(arrays)
+        write_archive(path, stored.header, arrays)
     capsys.readouterr()
     assert in_process("resume", directory) == ExitCode.BAD_INPUT
     line = capsys.readouterr().err.splitlines()[-1]
