@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import xarray as xr
 
@@ -126,25 +125,6 @@ def test_it_is_refused_in_one_line_and_left_as_it_is(change, words, named, tmp_p
     assert named in line
     assert line.startswith(named) or not named.endswith(" = "), line
     assert listing(tmp_path) == before
-
-
-ARRAYS = 'name = "mine"\ntask = {kind = "arrays", path = "my.npz"}\nnetwork.widths = 3\n'
-
-
-def test_other_data_are_refused(tmp_path, rng, capsys):
-    """The recipe is the same, the file it reads is not."""
-    arrays = {"heads": np.array([2])}
-    for split, count in (("train", 6), ("test", 3)):
-        arrays[f"attended_{split}"] = rng.standard_normal((count, 2, 4))
-        arrays[f"labels_{split}"] = rng.choice([-1.0, 1.0], count)
-    np.savez(tmp_path / "my.npz", **arrays)
-    (tmp_path / "mine.toml").write_text(ARRAYS)
-    assert in_process("solve", tmp_path / "mine.toml", "--out", tmp_path / "run") == ExitCode.OK
-    arrays["attended_test"][0, 0, 0] += 1e-9
-    np.savez(tmp_path / "my.npz", **arrays)
-    capsys.readouterr()
-    assert in_process("resume", tmp_path / "run") == ExitCode.BAD_INPUT
-    assert "the data" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,7 @@ CASES = [
          over=("sampler.seed=0:100000", "task.seed=0:100000")),
     swept("--over", "", words=("--no-figures",)),
     swept("--workers", "network.widths=1,2", words=("--workers", "0")),
+    swept("--point", "network.widths=1,2", words=("--point", "2")),
     swept("attention-posterior sweep: argument --slurm", "network.widths=1,2",
           words=("--workers", "2", "--slurm")),
     swept("--slurm-option", "network.widths=1,2", words=("--slurm-option", "time=1:00:00")),

@@ -27,7 +27,7 @@ from sampler.storage.directory import point_directory
 from sampler.storage.result_files import read_draws, write_result
 from sampler.storage.status import state_of
 from tests import FIXTURES
-from tests.commands import TINY_SAMPLED, finish, made_once, settings, start, without_drawing
+from tests.commands import TINY_SAMPLED, finish, made_once, start, without_drawing
 from tests.commands import in_process as command
 from tests.pages import Page
 
@@ -102,22 +102,6 @@ def test_finished_points_are_left_as_they_are_and_tables_come_back(swept):
 
 
 @pytest.mark.slow
-def test_one_point_alone_goes_on_where_it_stands(swept, tmp_path, capsys):
-    copy = Path(shutil.copytree(swept, tmp_path / "copy"))
-    lost = copy / f"network.widths=5,{SEED}=3"
-    shutil.rmtree(lost)
-    again = ("sweep", copy / "recipe.toml", "--out", copy, "--point")
-    assert command(*again, 3) == FAILED
-    with (
-        xr.open_dataset(lost / "theory.nc") as received,
-        xr.open_dataset(swept / lost.name / "theory.nc") as expected,
-    ):
-        xr.testing.assert_equal(received, expected)
-    assert command(*again, 4) == ExitCode.BAD_INPUT
-    assert "--point = " in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_every_command_ends_with_the_exit_code_of_what_failed(swept, capsys):
     state = state_of(swept)
     assert state.exit_code == FAILED
@@ -148,25 +132,6 @@ def test_an_evidence_beside_draws_that_fail_is_not_trusted(swept):
     with xr.open_dataset(swept / "sweep.nc") as table:
         cell = {"quantity": "log_evidence", "predictor": "sampled"}
         assert set(table["state"].sel(cell).values.flat) == {NOT_TRUSTED}
-
-
-@pytest.mark.slow
-def test_a_sweep_grows_in_its_folder(recipe, tmp_path, monkeypatch):
-    """With values before and behind those that are there; their points are left as they are."""
-    monkeypatch.chdir(tmp_path)
-    before: dict[Path, int] = {}
-    for widths in ([3], [3, 4], [2, 3, 4]):
-        assert command("solve", recipe, *settings(f"sweep.network.widths={widths}")) == ExitCode.OK
-        (folder,) = (tmp_path / "runs" / "results").iterdir()
-        made = times_of(folder)
-        assert made.items() >= before.items()
-        assert len(made) == len(widths)
-        with xr.open_dataset(folder / "sweep.nc") as dataset:
-            assert dataset["network.widths"].values.tolist() == widths
-        before = made
-    fewer = settings("sweep.network.widths=[2, 4]")
-    assert command("solve", recipe, *fewer) == ExitCode.BAD_INPUT
-    assert times_of(folder) == before
 
 
 @pytest.mark.slow
