@@ -211,7 +211,7 @@ def test_what_stored_draws_have_is_not_kept_twice_and_comes_back(folder, rng):
         Checkpoints(folder, FINGERPRINT).newest()
 
 
-def test_of_an_archive_every_changed_bit_is_harmless_or_noticed(tmp_path, rng):
+def test_of_an_archive_a_changed_bit_of_any_byte_is_harmless_or_noticed(tmp_path, rng):
     """What is read is what was written. NumPy itself reads the arrays."""
     path, values = tmp_path / "one.npz", rng.standard_normal((3, 2))
     header = {"phase": "draws", "done": 3}
@@ -220,21 +220,20 @@ def test_of_an_archive_every_changed_bit_is_harmless_or_noticed(tmp_path, rng):
     np.testing.assert_array_equal(np.load(path)["statistics/lp"], values)
     content, noticed = path.read_bytes(), 0
     for place in range(len(content)):
-        for bit in range(8):
-            changed = bytearray(content)
-            changed[place] ^= 1 << bit
-            path.write_bytes(changed)
-            try:
-                stored = read_archive(path)
-            except DamagedFile:
-                noticed += 1
-                continue
-            assert stored.header == header
-            assert stored.arrays.keys() == arrays.keys()
-            for key, expected in arrays.items():
-                assert stored.arrays[key].dtype == expected.dtype
-                np.testing.assert_array_equal(stored.arrays[key], expected)
-    assert noticed > 4 * len(content)
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            stored = read_archive(path)
+        except DamagedFile:
+            noticed += 1
+            continue
+        assert stored.header == header
+        assert stored.arrays.keys() == arrays.keys()
+        for key, expected in arrays.items():
+            assert stored.arrays[key].dtype == expected.dtype
+            np.testing.assert_array_equal(stored.arrays[key], expected)
+    assert noticed > len(content) / 2
     for size in range(0, len(content), 5):
         path.write_bytes(content[:size])
         for read in (read_archive, read_header):
