@@ -27,13 +27,14 @@ from sampler.storage.fingerprint import determining
 from sampler.storage.manifest import read_manifest
 from sampler.storage.run_directory import RunDirectory, opened_directory
 from tests import ROOT
+from tests.commands import SMALLEST
 
 
 @pytest.fixture
 def load(tmp_path):
     """A function from settings to a small recipe with them."""
     path = tmp_path / "given.toml"
-    path.write_text('name = "a"\ntask.kind = "markov_chain"\nnetwork.widths = 3\n')
+    path.write_text(SMALLEST)
     return lambda *settings: load_recipe(path, settings)
 
 
