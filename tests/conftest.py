@@ -123,6 +123,6 @@ def run_of_six_draws(recipe_file, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def reference() -> dict[str, np.ndarray]:
     """The published four-path problem with every tenth of its test examples."""
-    from tests.reference_data import load_reference
+    from tests.problems import load_reference
 
     return load_reference()

@@ -1,7 +1,10 @@
-"""Small problems shared by all tests: unequal sizes everywhere, and one with exact answers."""
+"""Problems that tests share: unequal sizes everywhere, named ones, and the published one."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +12,13 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.posterior.importance_sampling import ImportanceDraws
+from sampler.mcmc.algorithm import Algorithm, ChainSettings, Chunk, algorithm_named
+from sampler.mcmc.collected_draws import LIMITS, PREDICTORS, DrawCollector, Limit
+from sampler.posterior.importance_sampling import ImportanceDraws, importance_draws
 from sampler.posterior.space import Space
 from sampler.problem import Problem
 from sampler.settings.sampler import Sampler
+from tests import ROOT
 from theory import Architecture, LearningProblem, OrderParameters, attended_inputs
 
 # No two sizes of one network agree by accident, so that a swapped axis cannot go unnoticed.
@@ -195,26 +199,6 @@ def weighted_mean_and_error(
     return mean, np.sqrt(np.tensordot(weights**2, (values - mean) ** 2, axes=1))
 
 
-@dataclass(frozen=True)
-class ScalarPosterior:
-    """Exact posterior of a network with one layer, one head and one output, by quadrature.
-
-    order_parameter, readout         (mean, standard deviation) of U_1 and u_a
-    predictor_mean                   E[f(x)] [test]
-    predictor_variance               Var[f(x)] = E[v] + Var[m] [test]
-    log_evidence                     ln p(y)
-    log_order_parameter_grid, density   p(ln U_1 | y) on an even grid, for quantiles and histograms
-    """
-
-    order_parameter: tuple[float, float]
-    readout: tuple[float, float]
-    predictor_mean: np.ndarray
-    predictor_variance: np.ndarray
-    log_evidence: float
-    log_order_parameter_grid: np.ndarray
-    density: np.ndarray
-
-
 def scalar_problem(rng: np.random.Generator, *, examples: int = 5, width: int = 6):
     """A learning problem with L = H = O = 1, and attended test inputs [test, 1, channel]."""
     architecture = Architecture((1,), (width, width + 2), (0.8, 1.4, 1.2), channels=3)
@@ -222,71 +206,6 @@ def scalar_problem(rng: np.random.Generator, *, examples: int = 5, width: int = 
     labels = jnp.asarray(1.5 * rng.standard_normal((examples, 1)))
     problem = LearningProblem(architecture, attended[:examples], labels, 0.2)
     return problem, attended[examples:]
-
-
-def exact_scalar_posterior(
-    problem: LearningProblem, attended_test, *, points: int = 400, span: float = 9.0
-) -> ScalarPosterior:
-    """Quadrature of  u_a ~ σ_a² χ²/N_a,  U_1 | u_a ~ σ_1² u_a χ²/N_1,  y | U_1 ~ N(0, U_1 C + 𝒯 1).
-
-    The trapezoidal rule over (ln u_a, ln U_1); the integrand is analytic and vanishes at both ends
-    of the grid, so the rule converges faster than any power of the spacing. Uses NumPy only and
-    the eigenvectors of C, no function of `theory`.
-    """
-    arch = problem.architecture
-    if arch.heads != (1,) or arch.outputs != 1:
-        raise ValueError(f"heads = {arch.heads}, outputs = {arch.outputs}: need (1,) and 1")
-    width, readout_width = arch.widths
-    input_variance, variance, readout_variance = arch.variances
-    scale = np.sqrt(input_variance / arch.channels)
-    train = scale * np.asarray(problem.attended)[:, 0]
-    test = scale * np.asarray(attended_test)[:, 0]
-    labels = np.asarray(problem.labels)[:, 0]
-
-    grid = np.linspace(-span, span, points)
-    overlap, readout = np.exp(grid), np.exp(grid)
-    readout_prior = _log_gamma_density(readout, readout_width, readout_variance)
-    overlap_prior = _log_gamma_density(overlap[:, None], width, variance * readout[None, :])
-
-    eigenvalues, vectors = np.linalg.eigh(train @ train.T)
-    eigenvalues = np.maximum(eigenvalues, 0.0)  # rounding, where examples are more than channels
-    noisy = overlap[:, None] * eigenvalues + problem.temperature  # [overlap, component]
-    projected = labels @ vectors
-    likelihood = -0.5 * np.sum(np.log(2 * np.pi * noisy) + projected**2 / noisy, axis=1)
-
-    log_joint = overlap_prior + readout_prior[None, :] + likelihood[:, None]
-    peak, spacing = log_joint.max(), grid[1] - grid[0]
-    joint = np.exp(log_joint - peak) * spacing**2
-    total = joint.sum()
-    joint /= total
-    over_overlap, over_readout = joint.sum(axis=1), joint.sum(axis=0)
-
-    cross = overlap[:, None, None] * (test @ train.T @ vectors)  # [overlap, test, component]
-    mean = np.einsum("utk,uk,k->ut", cross, 1 / noisy, projected)
-    prior_variance = overlap[:, None] * np.sum(test**2, axis=1)
-    variance_given = prior_variance - np.einsum("utk,uk->ut", cross**2, 1 / noisy)
-    predictor_mean = over_overlap @ mean
-    return ScalarPosterior(
-        order_parameter=_mean_and_deviation(overlap, over_overlap),
-        readout=_mean_and_deviation(readout, over_readout),
-        predictor_mean=predictor_mean,
-        predictor_variance=over_overlap @ variance_given
-        + over_overlap @ (mean - predictor_mean) ** 2,
-        log_evidence=float(peak + np.log(total)),
-        log_order_parameter_grid=grid,
-        density=over_overlap / spacing,
-    )
-
-
-def _log_gamma_density(values, degrees: int, variance):
-    """ln density, with respect to ln u, of u = variance · χ²_degrees / degrees."""
-    shape, rate = degrees / 2, degrees / (2 * variance)
-    return shape * np.log(rate * values) - rate * values - scipy.special.gammaln(shape)
-
-
-def _mean_and_deviation(values: np.ndarray, probability: np.ndarray) -> tuple[float, float]:
-    mean = probability @ values
-    return float(mean), float(np.sqrt(probability @ (values - mean) ** 2))
 
 
 def copied(problem: LearningProblem, copies: int) -> LearningProblem:
@@ -301,3 +220,168 @@ def copied(problem: LearningProblem, copies: int) -> LearningProblem:
         attended=jnp.asarray(attended.reshape(copies * examples, paths, copies * channels)),
         labels=jnp.tile(problem.labels, (copies, 1)),
     )
+
+
+# --- a named problem, and the draws of a pretended sampler
+
+HEAD_NAMES = (("good", "random"), ("uniform", "random"))
+PATH_NAMES = ("good", "adversarial 1", "denoising", "adversarial 2")
+TRAIN, TEST = 6, 5
+CHAINS, DRAWS = 2, 40
+LONG = (4, 1000)
+
+
+def small_problem(rng, *, outputs: int = 1, labels_test: np.ndarray | None = None) -> Problem:
+    """Two layers of two named heads, unequal widths."""
+    architecture = Architecture((2, 2), (3, 4, 5), (0.9, 1.5, 0.6, 1.3), 6, outputs)
+    attended = random_network_data(architecture, rng, examples=TRAIN + TEST).attended
+    labels = jnp.asarray(rng.choice([-1.0, 1.0], (TRAIN, outputs)))
+    learning = LearningProblem(architecture, attended[:TRAIN], labels, 0.2)
+    return Problem(learning, attended[TRAIN:], labels_test, PATH_NAMES, HEAD_NAMES)
+
+
+def signs(rng, outputs: int = 1) -> np.ndarray:
+    """Test labels that are classes: ±1, or one of several outputs."""
+    if outputs == 1:
+        return rng.choice([-1.0, 1.0], (TEST, 1))
+    return np.eye(outputs)[rng.integers(outputs, size=TEST)]
+
+
+def random_observables(problem: Problem, rng, draws: int = DRAWS) -> dict[str, np.ndarray]:
+    """Independent draws [chain, draw, …] of every quantity that a sampler of weights reports."""
+    arch = problem.architecture
+    names = ["order_parameter"]
+    names += [f"order_parameter_layer_{layer}" for layer in range(2, arch.layers + 1)]
+    shape = (CHAINS, draws)
+    observables = {}
+    for name, size in zip(
+        [*names, "readout_order_parameter"], arch.order_parameter_sizes, strict=True
+    ):
+        rows = rng.standard_normal((*shape, size, size + 2))
+        observables[name] = rows @ np.swapaxes(rows, -1, -2)
+    observables["predictor"] = 0.1 + rng.standard_normal((*shape, TEST, arch.outputs))
+    for name, weight_shape in arch.weight_shapes.items():
+        observables[name] = rng.standard_normal((*shape, *weight_shape))
+    return observables
+
+
+def random_pointwise(problem: Problem, rng, draws: int = DRAWS) -> dict[str, np.ndarray]:
+    """What such a sampler says of every training example, and the log prior."""
+    shape = (CHAINS, draws)
+    return {
+        "log_likelihood": -1.0 - 0.3 * rng.standard_exponential((*shape, TRAIN)),
+        "posterior_predictive": rng.standard_normal((*shape, TRAIN, problem.architecture.outputs)),
+        "leave_one_out_predictive": rng.standard_normal(
+            (*shape, TRAIN, problem.architecture.outputs)
+        ),
+        "log_prior": rng.standard_normal(shape),
+    }
+
+
+def healthy_statistics(rng, shape: tuple[int, int] = (CHAINS, DRAWS)) -> dict[str, np.ndarray]:
+    """Sampler statistics of chains that move freely."""
+    return {
+        "lp": rng.standard_normal(shape),
+        "energy": rng.standard_normal(shape),
+        "acceptance_rate": rng.uniform(0.7, 1.0, shape),
+        "diverging": np.zeros(shape, bool),
+        "n_steps": np.full(shape, 7),
+        "trajectory_steps": np.full(shape, 7),
+        "step_size": np.full(shape, 0.3),
+        "lost": np.zeros(shape, bool),
+    }
+
+
+def within(size: int, names: Sequence[str] = PREDICTORS) -> dict[str, Limit]:
+    """Limits of what is kept, with so many bytes for each of these, by default of predictors."""
+    return {**LIMITS, **dict.fromkeys(names, Limit(size))}
+
+
+def collect(observables: dict, statistics: dict, *, pieces: int = 4, **settings) -> DrawCollector:
+    """Hand draws to a collector in chunks, after a warm-up of one chunk."""
+    draws = statistics["lp"].shape[1]
+    collector = DrawCollector(**settings)
+    collector(Chunk("warmup", draws, draws, statistics, seconds=1.0))
+    ends = np.linspace(0, draws, pieces + 1).astype(int)
+    for start, end in pairwise(ends):
+        cut = [{k: v[:, start:end] for k, v in part.items()} for part in (statistics, observables)]
+        collector(Chunk("draws", int(end), draws, *cut, seconds=0.5))
+    return collector
+
+
+def autoregressive(rng, coefficient, shape=LONG):
+    """Stationary AR(1) chains of unit variance."""
+    noise = rng.standard_normal(shape)
+    values = np.empty(shape)
+    values[:, 0] = noise[:, 0]
+    for step in range(1, shape[1]):
+        innovation = np.sqrt(1 - coefficient**2) * noise[:, step]
+        values[:, step] = coefficient * values[:, step - 1] + innovation
+    return values
+
+
+# --- the published problem of four paths
+
+REFERENCE = Path(__file__).parent / "reference" / "markov_four_paths.npz"
+PUBLISHED_DATA = ROOT / "runs" / "markov_published.npz"
+
+# What the published weight-space sampler found at N = 10 in a long run of NUTS: means of U_1 and
+# their Monte Carlo standard errors; paths are good, adversarial 1, denoising, adversarial 2.
+PUBLISHED_OVERLAP = {
+    (0, 0): (14.961, 0.129),
+    (0, 1): (0.052, 0.026),
+    (0, 2): (-5.991, 0.068),
+    (0, 3): (-0.460, 0.019),
+    (1, 1): (0.511, 0.011),
+    (1, 2): (-0.141, 0.018),
+    (1, 3): (0.040, 0.005),
+    (2, 2): (7.240, 0.070),
+    (2, 3): (0.077, 0.016),
+    (3, 3): (0.336, 0.007),
+}
+# The same elements sampled over the order parameters by an independent program.
+TRIAL_OVERLAP = {
+    (0, 0): (14.845, 0.052),
+    (0, 2): (-5.927, 0.030),
+    (1, 1): (0.5291, 0.0038),
+    (2, 2): (7.213, 0.026),
+    (3, 3): (0.3423, 0.0024),
+}
+
+
+def load_reference(every: int = 10) -> dict[str, np.ndarray]:
+    """The published four-path problem and its values, on every tenth test example or on all.
+
+    Arrays of tests/reference, described in its README.md, with the data of `runs`.
+    """
+    with np.load(REFERENCE) as stored, np.load(PUBLISHED_DATA) as data:
+        of_test_examples = {
+            "attended_inputs_test": data["attended_test"],
+            "y_test": data["labels_test"],
+            **{name: stored[name] for name in stored if name.endswith(("_mean", "_variance"))},
+        }
+        return {
+            **stored,
+            "attended_inputs_train": data["attended_train"],
+            "y_train": data["labels_train"],
+            **{name: values[::every] for name, values in of_test_examples.items()},
+        }
+
+
+def reference_problem(arrays: dict[str, np.ndarray], width: int) -> LearningProblem:
+    """The four-path problem at one width: two layers of two heads, D = 231, all variances 1."""
+    attended = jnp.asarray(arrays["attended_inputs_train"], float)
+    architecture = Architecture.uniform((2, 2), width, attended.shape[2])
+    labels = jnp.asarray(arrays["y_train"], float)[:, None]
+    return LearningProblem(architecture, attended, labels, float(arrays["temperature"]))
+
+
+@cache
+def published_draws() -> tuple[LearningProblem, ImportanceDraws, np.ndarray]:
+    """The problem of ten units, independent draws of its posterior, and factors F of their U_1."""
+    problem = reference_problem(load_reference(), 10)
+    space = space_of(problem)
+    draws = importance_draws(space, 20_000, seed=10)
+    assert draws.trusted, draws.explain()
+    assert draws.effective_sample_size > 3_000
+    return problem, draws, drawn_factors(space, draws)

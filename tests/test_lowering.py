@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from tests.small import small_problem
+from tests.problems import small_problem
 
 
 @pytest.mark.usefixtures("without_annotation_checks")

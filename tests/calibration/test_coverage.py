@@ -17,8 +17,8 @@ from sampler.analysis.difference import (
     largest_by_chance,
 )
 from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
+from tests.problems import autoregressive
 from tests.sampler.mcmc.laws import checked
-from tests.small import autoregressive
 
 PROBLEMS = 200
 CHAINS, EFFECTIVE = 4, 450  # effective draws at least, somewhat more than diagnostics ask for

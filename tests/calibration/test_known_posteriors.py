@@ -15,17 +15,19 @@ from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE
 from tests.assertions import assert_within_mcse
+from tests.dense import exact_scalar_posterior
 from tests.problems import (
     NUTS,
+    PUBLISHED_OVERLAP,
     SPLIT_HMC,
+    TRIAL_OVERLAP,
     drawn_factors,
-    exact_scalar_posterior,
+    published_draws,
     sampled,
     scalar_problem,
     space_of,
     weighted_mean_and_error,
 )
-from tests.reference_data import PUBLISHED_OVERLAP, TRIAL_OVERLAP, published_draws
 from tests.sampler.mcmc.laws import evidence_of, repetitions
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]

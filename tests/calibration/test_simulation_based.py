@@ -25,7 +25,7 @@ from tests.calibration.simulation import (
     ranks_by_particles,
     uniformity,
 )
-from tests.learned import learned_problem
+from tests.recipes import learned_problem
 from tests.token_networks import (
     KINDS,
     Learned,

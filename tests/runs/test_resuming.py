@@ -38,8 +38,8 @@ from tests.commands import (
     settings,
     stored_arrays,
 )
-from tests.small import within
-from tests.training_recipes import write_training
+from tests.problems import within
+from tests.recipes import write_training
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 # Few draws are not trusted.

@@ -20,7 +20,7 @@ from runs.studies.teacher_student.mathematics import (
     matched_overlap,
     overlap_with,
 )
-from tests.small import small_problem
+from tests.problems import small_problem
 from theory import Architecture
 
 ONE_HEAD = Architecture((1,), (10, 6), (1.0, 1.0, 1.0), channels=4)

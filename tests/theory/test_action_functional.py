@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.assertions import assert_equal_to_rounding
-from tests.dense import dense_kernel
-from tests.plain_posterior import chain
+from tests.dense import chain, dense_kernel
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,

@@ -7,8 +7,7 @@ import pytest
 import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
-from tests.dense import dense_kernel
-from tests.plain_posterior import plain_energy
+from tests.dense import dense_kernel, plain_energy
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,

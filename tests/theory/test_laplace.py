@@ -9,15 +9,8 @@ import pytest
 import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
-from tests.plain_posterior import SMALL, chain, plain_log_posterior
-from tests.problems import (
-    ARCHITECTURES,
-    all_but,
-    copied,
-    exact_scalar_posterior,
-    random_problem,
-    scalar_problem,
-)
+from tests.dense import SMALL, chain, exact_scalar_posterior, plain_log_posterior
+from tests.problems import ARCHITECTURES, all_but, copied, random_problem, scalar_problem
 from theory import Fluctuations, LogPosterior, solve_saddle_point
 from theory.action_functional import RelativeCoordinates
 from theory.log_evidence import action_without_data, log_evidence_at_saddle, third_and_fourth

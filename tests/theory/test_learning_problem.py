@@ -11,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import (
-    ARCHITECTURES,
-    random_problem,
-)
+from tests.problems import ARCHITECTURES, random_problem
 from theory import (
     DenseEnergy,
     LearningProblem,

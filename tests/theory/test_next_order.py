@@ -10,12 +10,8 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from tests.plain_posterior import SMALL, chain, plain_predictor
-from tests.problems import (
-    ARCHITECTURES,
-    exact_scalar_posterior,
-    random_problem,
-)
+from tests.dense import SMALL, chain, exact_scalar_posterior, plain_predictor
+from tests.problems import ARCHITECTURES, random_problem
 from theory import (
     Architecture,
     LearningProblem,

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.problems import weighted_mean_and_error
-from tests.reference_data import published_draws, reference_problem
+from tests.problems import published_draws, reference_problem, weighted_mean_and_error
 from theory import (
     NextOrderStatus,
     OrderParameters,

@@ -11,12 +11,7 @@ import scipy.optimize
 import scipy.stats
 
 from tests.dense import dense_kernel
-from tests.problems import (
-    ARCHITECTURES,
-    order_parameters_of,
-    random_network_data,
-    random_problem,
-)
+from tests.problems import ARCHITECTURES, order_parameters_of, random_network_data, random_problem
 from theory import (
     Architecture,
     LearningProblem,

@@ -13,7 +13,7 @@ from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.jobs.stages import compare_tables
 from sampler.presentation.views import numbers_table, statements_table
 from sampler.storage.result_files import read_comparison, write_comparison
-from tests.held import held
+from tests.told.held import held
 from tests.told.run import Told, draws_of, made, theory_of
 from tests.told.shown import read, rows_of
 

@@ -12,7 +12,7 @@ from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS
 from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.result_files import read_draws, write_result
-from tests.small import (
+from tests.problems import (
     CHAINS,
     DRAWS,
     collect,

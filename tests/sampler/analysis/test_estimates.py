@@ -18,7 +18,7 @@ from sampler.analysis.difference import (
 from sampler.analysis.estimates import OF_CHAINS, Estimate
 from sampler.analysis.scores import LabelMoments, density
 from tests.assertions import assert_equal_to_rounding
-from tests.small import TEST, autoregressive
+from tests.problems import TEST, autoregressive
 
 CHAINS, DRAWS, REPETITIONS = 4, 500, 400
 

@@ -22,8 +22,15 @@ from sampler.data.examples import Examples, StreamedExamples, spread_over_labels
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.problem import Problem
 from tests.dense import dense_kernel
-from tests.problems import ARCHITECTURES, random_problem
-from tests.small import PATH_NAMES, collect, healthy_statistics, random_observables, small_problem
+from tests.problems import (
+    ARCHITECTURES,
+    PATH_NAMES,
+    collect,
+    healthy_statistics,
+    random_observables,
+    random_problem,
+    small_problem,
+)
 from theory import compress, kernel_alignment
 
 PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})

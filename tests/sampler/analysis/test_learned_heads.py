@@ -21,7 +21,7 @@ from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.problem import build_problem
 from sampler.teacher import make_labelled_task
-from tests.learned import MARKOV, learned_recipe, logits_of_random_heads
+from tests.recipes import MARKOV, learned_recipe, logits_of_random_heads
 from theory import kernel_alignment
 
 CHAINS, DRAWS = 2, 6

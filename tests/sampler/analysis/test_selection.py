@@ -16,7 +16,7 @@ from sampler.analysis.sweep_dataset import SweptPoint
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import load_recipe
 from tests.commands import in_process
-from tests.held import theory_of
+from tests.told.held import theory_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

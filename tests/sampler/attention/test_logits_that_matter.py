@@ -20,7 +20,7 @@ from sampler.attention.variants import (
 )
 from sampler.data.make import build_task
 from sampler.errors import InputError
-from tests.learned import learned_recipe
+from tests.recipes import learned_recipe
 
 EXAMPLES, TOKENS, CHANNELS, HEADS = 3, 4, 5, 2
 FORMS = {

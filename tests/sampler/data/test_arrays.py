@@ -16,7 +16,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.problem import build_problem
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.settings.task_sections import UNIFORM, Attention
-from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
+from tests.recipes import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 HEADS = (2, 3)
 SIZES = {"train": 5, "test": 4}

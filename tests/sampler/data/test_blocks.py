@@ -13,7 +13,7 @@ from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
 from sampler.problem import build_problem, fold_training
 from sampler.settings.recipe import load_recipe
-from tests.tasks import markov_chain as markov_task
+from tests.recipes import markov_chain as markov_task
 
 EXAMPLES, PATHS, CHANNELS = 100, 4, 3
 

@@ -8,7 +8,7 @@ from sampler.data.make import build_task
 from sampler.data.time_series import TimeSeries, lag_weights
 from sampler.settings.task_sections import Attention
 from tests import ROOT
-from tests.tasks import markov_chain, time_series
+from tests.recipes import markov_chain, time_series
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
 # half a million.

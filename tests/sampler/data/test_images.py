@@ -28,7 +28,7 @@ from sampler.data.image_files import (
 )
 from sampler.errors import InputError
 from tests import ROOT
-from tests.pictures import ink_of, png, random_drawings, write_omniglot
+from tests.recipes import ink_of, png, random_drawings, write_omniglot
 
 
 @pytest.mark.parametrize(("source", "target"), [(105, 32), (8, 32)])

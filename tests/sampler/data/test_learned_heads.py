@@ -11,7 +11,7 @@ from sampler.errors import InputError
 from sampler.streams import Stream, stream
 from sampler.teacher import with_teacher
 from tests.assertions import assert_within_mcse
-from tests.learned import MARKOV, learned_problem, learned_recipe
+from tests.recipes import MARKOV, learned_problem, learned_recipe
 
 INPUTS = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
 LABELS = np.sign(INPUTS[:, :, 1, 0])

@@ -23,8 +23,15 @@ from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import Recipe, TrainingRecipe, load_recipe
 from sampler.streams import Stream, stream
 from tests.assertions import assert_equal_to_rounding
-from tests.pictures import write_labelled, write_omniglot
-from tests.training_recipes import ANALYSIS, TINY, train_in, write_training, write_untrained
+from tests.recipes import (
+    ANALYSIS,
+    TINY,
+    train_in,
+    write_labelled,
+    write_omniglot,
+    write_training,
+    write_untrained,
+)
 
 
 @pytest.fixture(scope="module")

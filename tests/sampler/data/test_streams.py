@@ -12,10 +12,9 @@ from sampler.data.make import build_task
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.transformer.trained_transformer import read_model
-from tests.pictures import write_labelled
+from tests.recipes import TINY, write_labelled, write_untrained
 from tests.sampler.data.test_arrays import arrays
 from tests.sampler.data.test_series_files import make_series, ts_text
-from tests.training_recipes import TINY, write_untrained
 
 # So many that all drawings of a character are asked for: a shared one would be seen.
 EXAMPLES = 24

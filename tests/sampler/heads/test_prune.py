@@ -22,7 +22,7 @@ from sampler.storage.result_files import read_table
 from sampler.transformer.trained_transformer import TrainedValues, read_model
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing
-from tests.training_recipes import TINY, train_in
+from tests.recipes import TINY, train_in
 from theory import (
     Architecture,
     AttentionPaths,

@@ -22,8 +22,8 @@ from sampler.storage.result_files import read_comparison, read_draws
 from tests.assertions import assert_equal_in_float32
 from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings, without_drawing
 from tests.commands import in_process as command
-from tests.learned import learned_recipe
 from tests.problems import TEMPERED, NetworkData
+from tests.recipes import learned_recipe
 from tests.token_networks import Learned, loops
 
 LEARNED = f"""{SMALLEST}

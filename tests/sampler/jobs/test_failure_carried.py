@@ -20,7 +20,7 @@ from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trus
 from sampler.presentation import style
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.settings.recipe import load_recipe
-from tests.failures import FAILURES, UNTRUSTED, repetitions_agree, repetitions_few, stored
+from tests.told.failures import FAILURES, UNTRUSTED, repetitions_agree, repetitions_few, stored
 
 RECIPE = """
 name = "sweep"

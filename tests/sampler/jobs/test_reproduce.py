@@ -7,7 +7,7 @@ import pytest
 
 from sampler.analysis.estimates import OF_CHAINS
 from sampler.jobs.reproduce import THEORY_TOLERANCE, Agreement, agreements, relative_difference
-from tests.failures import FAILURES, Stored, repetitions_agree, stored
+from tests.told.failures import FAILURES, Stored, repetitions_agree, stored
 
 
 def compared(one: Stored, other: Stored) -> dict[str, Agreement]:

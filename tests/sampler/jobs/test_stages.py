@@ -26,9 +26,8 @@ from sampler.presentation.style import FigureEntry, figure_style, save_figure
 from sampler.storage.manifest import read_manifest
 from tests import FIXTURES
 from tests.commands import in_process
-from tests.failures import stored
-from tests.problems import HMC
-from tests.small import collect, healthy_statistics, random_observables, small_problem
+from tests.problems import HMC, collect, healthy_statistics, random_observables, small_problem
+from tests.told.failures import stored
 
 FAILED = ExitCode.DIAGNOSTICS_FAILED
 

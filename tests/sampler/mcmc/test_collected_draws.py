@@ -14,8 +14,7 @@ from sampler.mcmc.collected_draws import EVERY, LIMITS, MANY_NUMBERS, DrawCollec
 from sampler.mcmc.observer import Observer
 from sampler.streams import Stream, jax_key
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import chain_settings, random_problem, space_of
-from tests.small import collect, healthy_statistics
+from tests.problems import chain_settings, collect, healthy_statistics, random_problem, space_of
 from theory import Architecture
 
 

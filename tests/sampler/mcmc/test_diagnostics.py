@@ -8,8 +8,7 @@ from arviz_stats.base import array_stats
 
 from sampler.mcmc import convergence
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose, worst_share
-from tests.problems import HMC, NUTS, TEMPERED
-from tests.small import LONG, autoregressive, healthy_statistics
+from tests.problems import HMC, LONG, NUTS, TEMPERED, autoregressive, healthy_statistics
 
 
 def worst_ess(received):

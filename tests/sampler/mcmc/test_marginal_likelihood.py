@@ -31,14 +31,7 @@ from sampler.posterior.importance_sampling import (
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
-from tests.problems import (
-    NUTS,
-    SPLIT_HMC,
-    TEMPERED,
-    sampled,
-    scalar_problem,
-    space_of,
-)
+from tests.problems import NUTS, SPLIT_HMC, TEMPERED, sampled, scalar_problem, space_of
 from tests.sampler.mcmc.laws import (
     Linear,
     evidence_of,

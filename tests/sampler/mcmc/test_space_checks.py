@@ -13,8 +13,7 @@ from sampler.jobs.draw import LARGEST_SHIFT, draw_posterior
 from sampler.jobs.stages import diagnose_stage, reasons_of_density
 from sampler.mcmc.space_checks import fixed_by
 from sampler.settings.sampler import Sampler
-from tests.problems import ARCHITECTURES, random_problem, space_of
-from tests.small import small_problem
+from tests.problems import ARCHITECTURES, random_problem, small_problem, space_of
 
 
 @pytest.mark.slow

@@ -21,13 +21,7 @@ from sampler.mcmc.split_hmc import (
 from sampler.posterior.space import Gaussian, Space
 from sampler.settings.sampler import SHORT_WARMUP
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import (
-    ARCHITECTURES,
-    SPLIT_HMC,
-    chain_settings,
-    random_problem,
-    space_of,
-)
+from tests.problems import ARCHITECTURES, SPLIT_HMC, chain_settings, random_problem, space_of
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
 
 ALGORITHM = SPLIT_HMC

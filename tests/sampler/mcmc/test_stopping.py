@@ -18,8 +18,8 @@ from sampler.mcmc.stopping import (
     next_check,
 )
 from tests.assertions import assert_equal_to_rounding
+from tests.problems import autoregressive
 from tests.sampler.mcmc.laws import checked
-from tests.small import autoregressive
 
 
 def test_checks_are_at_fixed_numbers_of_draws():

@@ -27,10 +27,7 @@ from sampler.posterior.initial_distribution import (
 )
 from sampler.posterior.space import Space
 from tests.assertions import assert_within_mcse
-from tests.problems import (
-    TEMPERED,
-    chain_settings,
-)
+from tests.problems import TEMPERED, chain_settings
 from tests.sampler.mcmc.laws import (
     Known,
     Linear,

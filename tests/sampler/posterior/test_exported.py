@@ -19,12 +19,8 @@ from sampler.posterior.space import TEMPERATURE, chain_model
 from sampler.problem import Problem, attended_blocks
 from tests.assertions import assert_within_mcse
 from tests.dense import dense_kernel
-from tests.learned import learned_problem
-from tests.problems import (
-    ARCHITECTURES,
-    random_problem,
-    space_of,
-)
+from tests.problems import ARCHITECTURES, random_problem, space_of
+from tests.recipes import learned_problem
 from tests.token_networks import loops, random_token_problem
 from theory import Architecture
 from theory.learning_problem import compress

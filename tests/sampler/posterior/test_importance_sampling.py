@@ -21,10 +21,7 @@ from sampler.posterior.importance_weights import (
 )
 from sampler.posterior.t_mixture import TMixture
 from tests.assertions import assert_within_mcse
-from tests.problems import (
-    scalar_problem,
-    space_of,
-)
+from tests.problems import scalar_problem, space_of
 
 SHARES = np.array([0.3, 0.7])
 

@@ -9,7 +9,7 @@ import scipy.stats
 
 from sampler.data.make import build_task
 from sampler.posterior.space import Space
-from tests.learned import (
+from tests.recipes import (
     DIGITS,
     MARKOV,
     learned_problem,

@@ -16,12 +16,7 @@ from sampler.posterior.weights_from_order_parameters import (
     orthonormal_rows,
 )
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import (
-    ARCHITECTURES,
-    random_problem,
-    space_of,
-    weight_variances,
-)
+from tests.problems import ARCHITECTURES, random_problem, space_of, weight_variances
 from theory import Architecture
 from theory.learning_problem import LabelEnergy
 from theory.path_kernels import Features

@@ -21,9 +21,9 @@ from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
 from sampler.presentation.figures.traces import rank_histogram
 from tests.commands import write_sweep
-from tests.held import comparison_of, held, held_sweep, theory_of
 from tests.pages import stored_run
-from tests.small import autoregressive
+from tests.problems import autoregressive
+from tests.told.held import comparison_of, held, held_sweep, theory_of
 
 PAIRS = ("path", "path_")
 SHOWN = ("shown_example", "shown_example_")

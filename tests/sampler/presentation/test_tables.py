@@ -10,7 +10,7 @@ from sampler.analysis.estimates import Estimate
 from sampler.analysis.text import Number, wrapped
 from sampler.presentation.table import Column, Table
 from sampler.presentation.views import elements_table
-from tests.held import comparison_of
+from tests.told.held import comparison_of
 
 LONG = "U₁ good·random, output 10 × uniform·random, output 11"
 

@@ -17,8 +17,8 @@ from sampler.transformer.trained_transformer import (
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import made_once
+from tests.recipes import TINY, train_in
 from tests.sampler.data.test_series_files import ts_text
-from tests.training_recipes import TINY, train_in
 
 NAMES = ("slow", "middle", "fast")
 STEPS, CHANNELS = 12, 2

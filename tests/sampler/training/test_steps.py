@@ -29,7 +29,7 @@ from sampler.transformer.trained_transformer import (
 from tests import ROOT
 from tests.commands import in_process as command
 from tests.commands import made_once
-from tests.training_recipes import write_training
+from tests.recipes import write_training
 from theory.observables import binomial_error
 
 

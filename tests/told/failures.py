@@ -15,7 +15,7 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.scores import example_scores, labelled
 from sampler.jobs.stages import compare_tables
 from sampler.storage.result_files import write_comparison, write_result
-from tests.small import (
+from tests.problems import (
     CHAINS,
     TRAIN,
     collect,
