@@ -302,15 +302,20 @@ def draw(found: list[dict]) -> Figure:
 
 
 def draw_chains(found: list[dict]) -> Figure | None:
-    """Chains of NUTS in all weights where it mixes worst: the slowest functional of each."""
-    stored = [one for one in found if "slowest" in one.get("samplers", {}).get("numpyro_nuts", {})]
-    stored.sort(key=lambda one: -one["samplers"]["numpyro_nuts"]["worst_r_hat"])
+    """The slowest functional of samplers in all weights where they mix worst."""
+    stored = [
+        (one, name, seen)
+        for one in found
+        for name, seen in one.get("samplers", {}).items()
+        if "slowest" in seen
+    ]
+    stored.sort(key=lambda each: -each[2]["worst_r_hat"])
     if not stored:
         return None
-    figure = style.new_figure(style.WIDTH, 4.2, "Chains of NUTS in all weights")
+    figure = style.new_figure(style.WIDTH, 4.2, "Samplers in all weights, where they mix worst")
     panels = figure.subplots(min(len(stored), MOST_CHAINS), 1, squeeze=False)[:, 0]
-    for ax, one in zip(panels, stored, strict=False):
-        seen = one["samplers"]["numpyro_nuts"]["slowest"]
+    for ax, (one, name, score) in zip(panels, stored, strict=False):
+        seen = score["slowest"]
         group, element = seen["name"], seen["element"]
         known = one["values"][group]
         for chain, colour in zip(seen["chains"], style.CHAINS, strict=False):
@@ -318,7 +323,8 @@ def draw_chains(found: list[dict]) -> Figure | None:
         if "quantiles" in known:
             low, high = known["quantiles"][element][0], known["quantiles"][element][-1]
             ax.axhspan(low, high, color=style.UNDEFINED_CELL, zorder=0)
-        ax.set_title(f"{one['name']}: {group.replace('_', ' ')} [{element}]", fontsize="small")
+        title = f"{SAMPLERS[name]}, {one['name']}: {group.replace('_', ' ')} [{element}]"
+        ax.set_title(title, fontsize="small")
     panels[-1].set_xlabel("draw")
     return figure
 
