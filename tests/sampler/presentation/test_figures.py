@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
+from scipy.stats import binom
 
 from sampler.analysis.difference import element_bound
 from sampler.analysis.estimates import Estimate
@@ -19,7 +20,7 @@ from sampler.presentation.figures.kernel_matrices import draw_kernels
 from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
-from sampler.presentation.figures.traces import rank_histogram
+from sampler.presentation.figures.traces import INDEPENDENT, draw_chains, rank_histogram
 from tests.commands import write_sweep
 from tests.pages import stored_run
 from tests.problems import autoregressive
@@ -152,6 +153,16 @@ def test_rank_histogram_counts_every_draw_once(rng):
     bins = [ordered[start : start + 30] for start in range(0, 120, 30)]
     expected = [[np.isin(chain, one).sum() for one in bins] for chain in draws]
     np.testing.assert_array_equal(rank_histogram(draws, bins=4), expected)
+
+
+def test_ranks_of_independent_draws_stay_in_their_band(rng):
+    """Of 200 draws in 20 bins: the central 95 % of the binomial distribution of a count."""
+    density = xr.Dataset({"lp": (("chain", "draw"), rng.normal(size=(3, 200)))})
+    _, ranks = draw_chains(held(draws={"posterior": xr.Dataset(), "sample_stats": density})).axes
+    (band,) = (one for one in ranks.patches if one.get_label() == INDEPENDENT)
+    heights = band.get_path().transformed(band.get_patch_transform()).vertices[:, 1]
+    low, high = binom.interval(0.95, 200, 1 / 20)
+    np.testing.assert_allclose([heights.min(), heights.max()], [low / 10, high / 10])
 
 
 @pytest.mark.usefixtures("undrawn")

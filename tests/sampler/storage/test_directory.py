@@ -4,10 +4,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sampler.data.examples import Examples
 from sampler.data.make import build_task
 from sampler.errors import DiskError, ExitCode, InputError, RequeueError
 from sampler.settings.identity import settings_that_fix_draws
@@ -23,7 +27,7 @@ from sampler.storage.directory import (
     remove_unfinished,
 )
 from sampler.storage.files import UNFINISHED
-from sampler.storage.fingerprint import determining
+from sampler.storage.fingerprint import carries, determining, differences, stamp
 from sampler.storage.manifest import read_manifest
 from sampler.storage.run_directory import RunDirectory, opened_directory
 from tests import ROOT
@@ -95,6 +99,16 @@ def test_limits_may_be_raised_in_a_directory_and_nothing_else(load, tmp_path):
         with pytest.raises(InputError):
             claim(directory, load(other))
     assert load_recipe(directory / "recipe.toml").sampler.max_draws == 20
+
+
+def test_data_with_one_more_array_are_other_data(rng):
+    """Lengths of sequences come last: all numbers before them are the same."""
+    one = Examples(rng.standard_normal((3, 4, 2)), rng.standard_normal((3, 1)))
+    padded = replace(one, lengths=np.array([4, 3, 4]))
+    plans = [determining({}, {"sums": [examples.sums]}) for examples in (one, padded)]
+    for then, now in product(plans, repeat=2):
+        assert differences(then, now) == ["the data"] * (then is not now)
+        assert carries(stamp(then), now) == (then is now)
 
 
 def test_a_sweep_may_grow_in_its_directory_and_loses_no_finished_point(load, tmp_path):
