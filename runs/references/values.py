@@ -24,6 +24,8 @@ from sampler.api.references import JUDGED, expected_of
 from sampler.mcmc.convergence import autocovariance, rank_diagnostics
 from sampler.mcmc.hamiltonian import bfmi_of
 
+# More of the draws than this at a quantile, beyond its probability, are no rounding.
+ATOM = 1e-3
 PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy")
 # Digits of numbers that need more than others, or fewer.
 DIGITS = {"value": 10, "mean": 8, "quantiles": 8, "sd": 6, "moments": 6}
@@ -49,6 +51,10 @@ def stored(values, name, exact):
     mcse = {"mean": found.errors[0], "sd": sd_error, "moments": found.errors[1:powers].T}
     values = {"mean": centre, "sd": sd, "moments": found.means[1:powers].T}
     if name != ACCURACY:
+        reached = found.means[powers:]
+        # A value that has a probability of its own, as a kernel of ReLU values has 0.
+        if not exact and np.abs(reached.T - PROBABILITIES).max() > ATOM:
+            values["probabilities"] = reached.T
         values["quantiles"] = quantiles.T
         mcse |= {"quantiles": of_quantiles.T, "probabilities": found.errors[powers:].T}
     return {**values, "mcse": mcse}

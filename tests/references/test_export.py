@@ -9,6 +9,7 @@ import pytest
 
 import sampler
 from runs.references import export, make, page
+from runs.references.values import compared, shortened, stored
 from sampler.errors import RequeueError
 
 SMALL, OPEN, PUBLISHED = "linear_one_layer", "copy_jump", "markov_published"
@@ -82,6 +83,18 @@ def test_an_exponent_is_that_of_power_laws_with_prefactors_of_their_own(rng):
     # The variance of t with 15 degrees is 15/13; of 400 numbers it is known to a twelfth.
     assert np.mean(np.square(z)) == pytest.approx(15 / 13, rel=0.3)
     assert page.exponent([exact[0][:, :1]]) is None
+
+
+def test_a_value_that_many_draws_have_is_no_disagreement(rng):
+    """As a kernel of ReLU values is 0 where no unit is active: with the probability 0.15 here."""
+    one, other = (
+        np.where(rng.random(shape) < 0.15, 0.0, rng.exponential(size=shape))
+        for shape in ((10, 1000, 2), (10, 500, 2))
+    )
+    known = shortened(stored({"kernel": one}, "kernel", exact=False))
+    z = compared({"kernel": known}, {"kernel": (other, None)}, means_only=False)["kernel"]
+    assert np.abs(z[[0, 1, 4, 5, 6, 7, 8]]).max() < 4.5
+    assert np.allclose(np.array(known["probabilities"])[:, 0], 0.15, atol=4.5 * 0.0036)
 
 
 class Begun(Exception):
