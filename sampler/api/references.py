@@ -148,14 +148,15 @@ class Reference:
                all weights under the names of their sites, or `point`, vectors of all weights; what
                `sample` returns
         """
-        if hasattr(draws, "children"):
-            in_weights = not draws["posterior"].data_vars  # `sampler.weight_draws` of them
-            draws = draws["posterior_weights" if in_weights else "posterior"].data_vars
-        draws = {name: np.asarray(draws[name], float) for name in draws}
-        refuse_unfit(draws, self.shapes, ("chain", "draw"))
-        if "order_parameter" in draws and self.data.attended is not None:
-            return self.data.of_order_parameters(draws)
-        return functionals_of_weights(self.plain, self.data, draws)
+        given: Any = draws
+        if hasattr(given, "children"):
+            in_weights = not given["posterior"].data_vars  # `sampler.weight_draws` of them
+            given = given["posterior_weights" if in_weights else "posterior"].data_vars
+        arrays = {name: np.asarray(given[name], float) for name in given}
+        refuse_unfit(arrays, self.shapes, ("chain", "draw"))
+        if "order_parameter" in arrays and self.data.attended is not None:
+            return self.data.of_order_parameters(arrays)
+        return functionals_of_weights(self.plain, self.data, arrays)
 
     def score(
         self, judged: "Mapping[str, Any] | xr.Dataset | xr.DataTree", gradients: int | None = None
@@ -176,11 +177,15 @@ class Reference:
             raise InputError("judged", received, f"give arrays by name: {known}")
         if not self.values:
             raise InputError("name", self.name, f"an open problem: {self.open}")
-        if hasattr(judged, "coords") and "predictor" in judged.coords:
+        solved: Any = judged
+        if hasattr(solved, "coords") and "predictor" in solved.coords:
+            of_theories = {
+                str(name): solved.sel(predictor=name) for name in solved.predictor.values
+            }
             return {
-                str(name): self._score_of_theory(judged.sel(predictor=name))
-                for name in judged.predictor.values
-                if np.isfinite(judged.sel(predictor=name).get("predictor_mean", np.nan)).any()
+                name: self._score_of_theory(table)
+                for name, table in of_theories.items()
+                if np.isfinite(table.get("predictor_mean", np.nan)).any()
             }
         if hasattr(judged, "children") or self._are_draws(judged):
             return self._score_of_draws(self.functionals(judged), gradients)
@@ -458,6 +463,7 @@ def arrays_of(recipe: Recipe) -> dict[str, np.ndarray]:
 
     Attended inputs of a network that is a sum over paths; else tokens and attention matrices.
     """
+    from sampler.data.examples import held
     from sampler.problem import attend_split
 
     task = data_of(recipe).fitted(recipe)
@@ -470,8 +476,8 @@ def arrays_of(recipe: Recipe) -> dict[str, np.ndarray]:
             found[f"attended_{name}"] = np.asarray(attended)
             found["heads"] = np.array(task.heads)
         else:
-            found[f"inputs_{name}"] = np.asarray(split.inputs)
+            found[f"inputs_{name}"] = np.asarray(held(split).inputs)
             if task.learned is None:
-                for layer, omega in enumerate(split.attention, start=1):
+                for layer, omega in enumerate(held(split).attention, start=1):
                     found[f"attention_{name}_{layer}"] = np.asarray(omega)
     return found

@@ -97,6 +97,19 @@ def test_errors_of_chains_are_those_of_repeated_chains(rng):
         assert np.all(np.abs(spread - 1) < 0.4), spread
 
 
+def test_errors_of_weighted_draws_are_those_of_repeated_draws(rng):
+    """The spread of 400 means is known to 3.5 %, the limit is four and a half times that."""
+    means, errors, quantiles = [], [], norm.ppf(PROBABILITIES)[:, None]
+    for points in 0.8 + rng.standard_normal((400, 500, 1)):
+        weights = np.exp(-0.8 * points[:, 0])
+        found = expectations_of_weighted(points, weights / weights.sum(), np.zeros(1), quantiles)
+        means.append(found.means[[0, 1, 4, 5, 6, 7, 8]])
+        errors.append(found.errors[[0, 1, 4, 5, 6, 7, 8]])
+    expected = np.sqrt(np.mean(np.square(errors), axis=0))
+    ratio = np.std(means, axis=0, ddof=1) / expected
+    assert np.all(np.abs(ratio - 1) < 4.5 * 0.035), ratio
+
+
 def test_weighted_draws_have_the_means_of_what_they_stand_for(rng):
     points = 1.5 * rng.standard_normal((40_000, 1))
     weights = norm.pdf(points[:, 0]) / norm.pdf(points[:, 0], scale=1.5)
