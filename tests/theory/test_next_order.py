@@ -132,6 +132,13 @@ def test_without_data(name, rng):
     np.testing.assert_allclose(prior, kernel, rtol=1e-12)
 
 
+def test_without_data_the_spread_is_that_of_a_wishart_matrix(rng):
+    """Σ Var[U_1,ab]/|⟨U_1⟩|² = (H + 1)/N_1 + 2/N_a to first order in both, of H heads."""
+    architecture = Architecture((3,), (2000, 1000), (0.7, 1.3, 0.8), 4)
+    _, expansion, _ = solved_without_data(architecture, rng)
+    assert expansion.spread**2 == pytest.approx(4 / 2000 + 2 / 1000, rel=5 / 1000)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_predictors_by_brute_force(name, rng):

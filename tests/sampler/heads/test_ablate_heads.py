@@ -72,6 +72,15 @@ def test_every_head_is_removed_alone(alone):
     assert len(alone.plot("orders").axes) == 1
 
 
+def test_in_order_heads_are_removed_on_test_examples(alone):
+    model, (tokens, labels), found = Layers(), SPLITS["test"], alone.result
+    orders = np.stack([found["order_layer"] - 1, found["order_number"]], axis=-1).tolist()
+    for order, shares in zip(orders, found["accuracy_in_order"].values, strict=True):
+        outputs = [with_zeros(model, order[:count], tokens) for count in range(len(shares))]
+        expected = [np.mean(np.sign(one) == labels.numpy()) for one in outputs]
+        np.testing.assert_allclose(shares, expected)
+
+
 @pytest.mark.slow
 def test_numbers_are_of_validation_and_measures_of_test_examples(alone):
     """Other examples of one split change its numbers and leave those of the other as they are."""

@@ -16,6 +16,7 @@ from sampler.heads.costs import (
     largest_set,
     lost,
     removed_in_order,
+    share_of_most_frequent,
     within,
 )
 from sampler.heads.importance import LabelledModel, importance, loss_slopes, losses
@@ -185,6 +186,18 @@ def test_a_model_that_tells_nothing_is_doubted():
 
     assert doubt_of_model(largest(test=LabelledModel(Guesses(), LABELS, "squared")))
     assert not doubt_of_model(largest())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.repeat([-1.0, 1.0], (7, 3))[:, None],
+        np.repeat([-1.0, 1.0], (3, 7))[:, None],
+        np.eye(3)[np.repeat([0, 1, 2], (2, 7, 1))],
+    ],
+)
+def test_the_most_frequent_class_is_that_of_either_sign_or_of_any_output(labels):
+    assert share_of_most_frequent(labels) == pytest.approx(0.7)
 
 
 # --- numbers of heads against finite differences
