@@ -85,21 +85,23 @@ def spread_tutorials(app, environment, docnames: list[str]) -> None:
 
 
 def make_pages_of_studies(app) -> None:
-    """Write a page for every study, which includes its README."""
+    """Write a page for every study and for the references, which includes its README."""
     shutil.rmtree(HERE / "studies", ignore_errors=True)
     (HERE / "studies").mkdir()
-    for readme in ROOT.glob("runs/studies/*/README.md"):
-        name = readme.parent.name
-        (HERE / "studies" / f"{name}.md").write_text(
-            f"```{{include}} ../../runs/studies/{name}/README.md\n"
-            ":relative-docs: ../../../docs\n:relative-images:\n```\n",
+    for readme in (*ROOT.glob("runs/studies/*/README.md"), ROOT / "runs/references/README.md"):
+        folder = readme.parent.relative_to(ROOT)
+        to_docs = "../" * len(folder.parts)
+        (HERE / "studies" / f"{folder.name}.md").write_text(
+            f"```{{include}} ../../{folder}/README.md\n"
+            f":relative-docs: {to_docs}docs\n:relative-images:\n```\n",
             encoding="utf-8",
         )
 
 
 def link_studies(app, docname: str, source: list[str]) -> None:
     """Links to the README of a study lead to its page."""
-    source[0] = re.sub(r"\]\([./]*runs/studies/(\w+)/README\.md", r"](/studies/\1.md", source[0])
+    of_studies = r"\]\([./]*runs/(?:studies/)?(\w+)/README\.md"
+    source[0] = re.sub(of_studies, r"](/studies/\1.md", source[0])
 
 
 def setup(app) -> dict:

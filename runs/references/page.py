@@ -1,4 +1,4 @@
-"""Tables and picture of the page of reference posteriors, from the JSON files of this folder.
+"""Tables and pictures of reference posteriors, from the JSON files of this folder.
 
 python -m runs.references.page
 """
@@ -15,7 +15,7 @@ from runs.studies.tables import Table, cell, markdown
 from sampler.presentation import style
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parents[1] / "docs" / "howto" / "reference_posteriors.md"
+PAGES = (FOLDER / "README.md", FOLDER.parents[1] / "docs" / "howto" / "reference_posteriors.md")
 THEORIES = {
     "leading": "leading order",
     "next": "next order",
@@ -330,7 +330,7 @@ def draw_chains(found: list[dict]) -> Figure | None:
 
 
 def tables(found: list[dict]) -> dict[str, Table]:
-    """The tables of the page by name."""
+    """The tables of both pages by name."""
     return {
         "totals": totals(found), "problems": problems(found), "theories": theories(found),
         "exponents": exponents(found), "failures": failures(found), "samplers": samplers(found),
@@ -338,10 +338,12 @@ def tables(found: list[dict]) -> dict[str, Table]:
 
 
 def with_tables(text: str, made: dict[str, Table]) -> str:
-    """The text of the page with these tables below their comments."""
+    """The text of a page with these tables below their comments, as far as it has them."""
     for name, table in made.items():
         comment = f"<!-- references: {name} -->\n"
-        before, _, after = text.partition(comment)
+        before, there, after = text.partition(comment)
+        if not there:
+            continue
         rest = after.splitlines(keepends=True)
         while rest and rest[0].startswith("|"):
             rest.pop(0)
@@ -351,8 +353,9 @@ def with_tables(text: str, made: dict[str, Table]) -> str:
 
 def main() -> None:
     found = records()
-    text = with_tables(PAGE.read_text(encoding="utf-8"), tables(found))
-    PAGE.write_text(text, encoding="utf-8")
+    for page in PAGES:
+        text = with_tables(page.read_text(encoding="utf-8"), tables(found))
+        page.write_text(text, encoding="utf-8")
     with style.figure_style():
         print("figure:", *style.save_figure(draw(found), FOLDER, "figure"))
         chains = draw_chains(found)

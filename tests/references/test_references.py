@@ -39,7 +39,8 @@ def test_a_name_that_is_none_is_refused():
         sampler.reference("markov")
 
 
-@pytest.mark.parametrize("name", all_but(NAMES, [SMALL], pytest.mark.slow))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", all_but(NAMES, FEW, pytest.mark.nightly))
 def test_data_are_those_that_the_recipe_makes(name):
     one = sampler.reference(name)
     stored, made = one.plain["arrays"], arrays_of(one.recipe)
@@ -48,7 +49,18 @@ def test_data_are_those_that_the_recipe_makes(name):
         np.testing.assert_allclose(stored[key].ravel(), array.ravel(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", all_but(WITH_WEIGHTS, FEW, pytest.mark.slow))
+@pytest.mark.parametrize("name", WITH_WEIGHTS)
+def test_a_density_has_its_check_values_in_numpy(name):
+    one, density = sampler.reference(name), plain_density()
+    checks = one.record["checks"]
+    assert len(checks) == 5
+    for check in checks:
+        point = density.check_point(one.plain, check["seed"])
+        assert one.plain_log_density(point) == pytest.approx(check["log_density"], rel=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", all_but(WITH_WEIGHTS, FEW, pytest.mark.nightly))
 def test_densities_of_numpy_jax_and_numpyro_are_one(name):
     one = sampler.reference(name)
     space = "attention" if one.network.is_infinite else "weights"
@@ -56,10 +68,8 @@ def test_densities_of_numpy_jax_and_numpyro_are_one(name):
     model, arguments = one.recipe.numpyro_model(space)
     density = plain_density()
     checks = one.record["checks"]
-    assert len(checks) == 5
     for check in checks:
         point = density.check_point(one.plain, check["seed"])
-        assert one.plain_log_density(point) == pytest.approx(check["log_density"], rel=1e-12)
         assert float(flat(point)) == pytest.approx(check["log_density"], rel=1e-8)
     sites = density.sites(one.plain, point)
     sites = {name: jnp.asarray(array) for name, array in sites.items()}
@@ -193,7 +203,9 @@ def test_a_reference_is_found_again():
 
 
 def test_the_page_shows_what_is_stored():
-    from runs.references import page
+    from runs.references.page import PAGES, records, tables, with_tables
 
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.with_tables(text, page.tables(page.records())) == text
+    made = tables(records())
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert [with_tables(text, made) for text in texts] == texts
+    assert all(any(f"references: {name}" in text for text in texts) for name in made)
