@@ -119,6 +119,9 @@ def test_weighted_draws_have_the_means_of_what_they_stand_for(rng):
     assert np.all(np.abs(found.means[:, 0] - truth) < 4.5 * found.errors[:, 0])
     quantiles = weighted_quantiles(points, weights)[:, 0]
     assert np.all(np.abs(quantiles - norm.ppf(PROBABILITIES)) < 0.05)
+    mirrored = weighted_quantiles(-points[:50], weights[:50] / weights[:50].sum())[::-1]
+    expected = weighted_quantiles(points[:50], weights[:50] / weights[:50].sum())
+    np.testing.assert_allclose(-mirrored, expected, rtol=1e-9)
 
 
 def test_moments_of_f_follow_from_mean_and_variance(rng):

@@ -110,15 +110,15 @@ def test_the_kernel_grows_with_the_square_of_examples_until_they_are_more_than_f
     assert kernel(4 * features)[0] == kernel(8 * features)[0] == 8 * features**2
 
 
-def test_attention_that_is_sampled_is_held_of_every_chain(load):
+def test_weights_and_attention_that_are_sampled_are_held_of_every_chain(load):
     def held(chains):
-        learned = 'attention.heads=[["learned", "random"]]', "sampler.algorithm=split_hmc"
-        recipe, task = load(*learned, f"sampler.chains={chains}")
+        learned, named = 'attention.heads=[["learned", "random"]]', "sampler.algorithm=split_hmc"
+        recipe, task = load(learned, named, "sampler.space=weights", f"sampler.chains={chains}")
         parts = memory_parts(recipe, task, Sizes.of(recipe, task))
         return {part.name: part.held() for part in parts}
 
     few, many = held(2), held(6)
-    for name in ("attention in a gradient", "logit weights of all chains"):
+    for name in ("weights of all chains", "logit weights of all chains", "attention in a gradient"):
         assert many[name] == 3 * few[name]
 
 

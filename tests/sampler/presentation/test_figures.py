@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from scipy.stats import binom
 
 from sampler.analysis.difference import element_bound
@@ -12,7 +13,7 @@ from sampler.analysis.results import open_run
 from sampler.analysis.slowest import slowest_element
 from sampler.analysis.sweep_results import SweepResults
 from sampler.presentation import style
-from sampler.presentation.figures.accuracy import draw_accuracy_against_width
+from sampler.presentation.figures.accuracy import draw_accuracy_against_width, draw_band
 from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
@@ -196,6 +197,19 @@ def test_accuracy_against_width_draws_the_stored_values(tmp_path):
     thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
     np.testing.assert_array_equal(thin, [50.0, 100.0])
     np.testing.assert_array_equal(thick, [62.5, 87.5])
+
+
+def test_the_band_of_an_accuracy_is_its_binomial_deviation():
+    shares, widths, tests = np.array([0.5, 0.1]), np.array([10.0, 100.0]), 40
+    run = held(theory=xr.Dataset(coords={"test_example": range(tests)}))
+    sweep, ax = held_sweep(runs=[run, None], numbers=lambda _: shares), Figure().subplots()
+    assert draw_band(ax, widths, sweep)
+    outline = ax.collections[0].get_paths()[0].vertices
+    for width, share in zip(widths, shares, strict=True):
+        heights = outline[outline[:, 0] == width, 1]
+        deviation = binom.std(tests, share) / tests
+        expected = 100 * (share - deviation), 100 * (share + deviation)
+        np.testing.assert_allclose([heights.min(), heights.max()], expected)
 
 
 ERROR, DEGREES = 1e-4, 39

@@ -19,7 +19,7 @@ from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.storage.archives import read_archive, write_archive
 from sampler.training import steps, training_data
 from sampler.training.steps import TrainingState, with_validation
-from sampler.training.training_data import ClassifiedData, tabled
+from sampler.training.training_data import ClassifiedData, learning_data, tabled
 from sampler.transformer.trained_transformer import (
     MODEL_FILE,
     TrainedTransformer,
@@ -58,6 +58,15 @@ def copy(finished, recipe_file, tmp_path) -> Path:
     recipe = load_recipe(recipe_file, kind=TrainingRecipe)
     (directory / "recipe.toml").write_text(recipe.to_toml(directory))
     return directory
+
+
+def test_every_hundred_steps_have_episodes_of_their_own(recipe_file):
+    recipe = load_recipe(recipe_file, kind=TrainingRecipe)
+    data = learning_data(recipe, recipe.task.read(recipe.training))
+    first, other, again = (data.block(number).places[0] for number in (0, 1, 1))
+    assert first.shape == other.shape
+    assert not np.array_equal(first, other)
+    assert np.array_equal(other, again)
 
 
 def test_another_recipe_and_other_images_are_refused(copy, recipe_file, capsys):
