@@ -44,7 +44,8 @@ test-slow: $(VENV)/installed-with-tests  ## the fast and the slow tests
 	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "not nightly"
 
 arviz: $(VENV)/installed-with-tests  ## the tests of ArviZ's tools, in the release of this Python
-	$(UNOPTIMISED) $(PYTEST) $(AT_MOST) 600 tests/test_arviz.py
+	$(UNOPTIMISED) $(PYTEST) $(AT_MOST) 600 -m "not nightly" tests/test_arviz.py \
+		tests/sampler/analysis/test_model_comparison.py tests/sampler/presentation/test_terminal.py
 
 test-nightly: $(VENV)/installed-with-tests  ## what takes minutes: every study, every golden problem, a cluster
 	$(COMPILED_SOON) $(PYTEST) $(AT_MOST) 3600 -m nightly

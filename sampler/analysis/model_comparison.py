@@ -97,9 +97,12 @@ class Model:
         """As ArviZ compares it; how many parameters it has is not asked."""
         from arviz_stats import ELPDData  # only here: it takes long
 
-        count, draws = len(self.elpd), self.draws or 1
+        draws = self.draws or 1
+        # A field of earlier releases alone.
+        kind = {"kind": "loo"} if "kind" in signature(ELPDData).parameters else {}
         return ELPDData(
-            "loo", float(self.elpd.sum()), error_of_sum(self.elpd), np.nan, draws, count, "log",
+            **kind, elpd=float(self.elpd.sum()), se=error_of_sum(self.elpd), p=np.nan,
+            n_samples=draws, n_data_points=len(self.elpd), scale="log",
             warning=bool(self.unreliable), good_k=limit_of_k(draws),
             elpd_i=xr.DataArray(self.elpd, dims="example"),
         )  # fmt: skip
@@ -178,6 +181,8 @@ def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pandas, and of k, which the table has
             compared = arviz_stats.compare(counted, **exact)
+        # How far a model is behind the best; later releases have it with the other sign.
+        compared["elpd_diff"] = compared["elpd_diff"].abs()
         table = pandas.concat([compared, table])
     best = by_name[table.index[0]] if counted else None
     beside = {
