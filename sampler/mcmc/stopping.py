@@ -77,13 +77,6 @@ class InterimVerdict:
             return "not to be judged"
         return f"R-hat {self.r_hat:.3f}, ESS {self.ess:.0f} of {self.of}"
 
-    @property
-    def is_beyond_draws(self) -> bool:
-        """Whether the check failed although there are far more draws than it asks for."""
-        judged = self.r_hat is not None and self.ess is not None
-        plenty = judged and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= R_HAT_LIMIT
-        return plenty and not self.passed
-
     def draws_needed(self, most: int) -> int:
         """Draws by which two checks should have passed, if ESS and 1/(R-hat − 1) grow with them."""
         if self.passed:
