@@ -154,7 +154,7 @@ def test_the_installed_program_has_the_recipes_and_nothing_of_the_repository(pro
     assert tops == {"sampler", "theory"}
     for sizes, where in ((in_archive, "runs"), (in_wheel, "sampler/gallery")):
         large = {name for name, size in sizes.items() if size > 100_000}
-        data = ("markov_published.npz", "trained/A/model.npz")
+        data = ("markov_published.npz", "trained/A/model.npz", "references/sixty_four_paths.npz")
         assert large == {f"{where}/{name}" for name in data}
 
 
