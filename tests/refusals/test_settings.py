@@ -160,7 +160,8 @@ CASES = [
     section("sampler.points = 'selected'", "sampler.points=selected", "network.residual=true",
             remedy="network.residual"),
     # Networks outside the theory have no order parameters, and nothing to be solved.
-    refused("network.values", "network.values=relu", "network.hypernetwork=true", command="solve"),
+    *(refused("network.values", "network.values=relu", f"network.hypernetwork={pairs}",
+              command="solve") for pairs in ("true", "[true, false]", "[false, true]")),
     GRID_TO_SOLVE,
     refused("sampler.space", "network.residual=true", "sampler.space=order_parameters"),
     refused("sampler.space", "network.norm=after", "sampler.evidence=true"),

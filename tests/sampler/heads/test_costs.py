@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import binom
 
 from sampler.heads import cost_tables, figures
 from sampler.heads.cost_tables import cost_at, doubt_of_model, order_of
@@ -177,6 +178,22 @@ def test_the_noise_of_the_choice_is_that_of_other_examples():
     assert abs(width - (high - low)) <= 1.0
     costs = np.tile(np.arange(11.0)[:, None], (1, 50))
     assert counts_drawn_anew(costs, 5.0) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("sign", "most", "chance", "expected"),
+    [
+        (1.0, 11.5, 0.0368, (0, 1)),
+        (1.0, 12.5, 0.0157, (1, 1)),
+        (-1.0, -11.5, 0.0368, (0, 1)),
+        (-1.0, -12.5, 0.0157, (0, 0)),
+    ],
+)
+def test_sizes_that_other_examples_choose_are_within_95_per_cent(sign, most, chance, expected):
+    """One set, which costs something in 7 of 40 examples: their number drawn anew is binomial."""
+    assert binom.sf(abs(most), 40, 7 / 40) == pytest.approx(chance, abs=1e-4)
+    cost = sign * np.stack([np.zeros(40), np.arange(40) < 7])
+    assert counts_drawn_anew(cost, most / 40, 20_000) == expected
 
 
 def test_a_model_that_tells_nothing_is_doubted():

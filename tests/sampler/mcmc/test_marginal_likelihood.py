@@ -31,7 +31,15 @@ from sampler.posterior.importance_sampling import (
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
-from tests.problems import NUTS, SPLIT_HMC, TEMPERED, sampled, scalar_problem, space_of
+from tests.problems import (
+    NUTS,
+    SPLIT_HMC,
+    TEMPERED,
+    autoregressive,
+    sampled,
+    scalar_problem,
+    space_of,
+)
 from tests.sampler.mcmc.laws import (
     Linear,
     evidence_of,
@@ -42,8 +50,12 @@ from tests.sampler.mcmc.laws import (
 
 
 @pytest.mark.slow
-def test_the_error_has_a_part_of_each_of_both_samples(rng):
-    """Independent draws of N(0, 1), and a t beside it: estimates spread as their errors say."""
+@pytest.mark.parametrize(("correlation", "count"), [(0.0, 100), (0.7, 400)])
+def test_the_error_has_a_part_of_each_of_both_samples(correlation, count, rng):
+    """Draws of N(0, 1), and a t beside it: estimates spread as their errors say.
+
+    Independent, and of chains with autocorrelations ρ^lag.
+    """
     any_space = space_of(scalar_problem(rng)[0], whitened=False)
     proposal = proposal_about(Gaussian(jnp.array([1.0]), jnp.array([[0.7**0.5]])))
 
@@ -52,8 +64,7 @@ def test_the_error_has_a_part_of_each_of_both_samples(rng):
             return -0.5 * points[:, 0] ** 2
 
     scores = []
-    for _ in range(300):
-        draws = rng.standard_normal((4, 100, 1))
+    for draws in autoregressive(rng, correlation, (300 * 4, count)).reshape(300, 4, count, 1):
         found, error, _ = bridge(proposal, Normal(any_space, 1), draws, rng)
         scores.append(((found - 0.5 * np.log(2.0 * np.pi)) / error) ** 2)
     low, high = scipy.stats.chi2.ppf([1e-4, 1 - 1e-4], len(scores))

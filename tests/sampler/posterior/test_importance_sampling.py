@@ -11,6 +11,7 @@ import scipy.stats
 from sampler.posterior.importance_sampling import (
     BatchedDensity,
     ImportanceDraws,
+    adapt_proposal,
     draw_weighted,
     proposal_about,
 )
@@ -126,6 +127,24 @@ def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counte
     assert bad.pareto_k <= 0.7
     assert good.trusted
     assert bad.trusted is not counted
+
+
+def test_points_without_a_density_count_in_every_pilot_sample(rng):
+    """Whichever of them is the best, and lost how many itself."""
+    problem, _ = scalar_problem(rng)
+    density, asked = BatchedDensity.of(space_of(problem)), []
+    proposal = proposal_about(density.space.mode.gaussian)
+    *_, first, last = np.sort(proposal.draw(500, np.random.default_rng(3))[:, 0])
+
+    class Spoiled(BatchedDensity):
+        def __call__(self, points):
+            beyond = (first <= points[:, 0]) & (points[:, 0] <= last)
+            asked.append(beyond.sum())
+            return np.where(beyond, np.nan, super().__call__(points))
+
+    _, pilot = adapt_proposal(proposal, Spoiled(density.space, density.batch), rng)
+    assert np.count_nonzero(asked) > 1
+    assert pilot.lost == sum(asked)
 
 
 def test_systematic_resampling_is_unbiased(rng):

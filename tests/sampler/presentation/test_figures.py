@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from scipy.stats import binom
+from scipy.stats import binom, norm, t
 
 from sampler.analysis.difference import element_bound
 from sampler.analysis.estimates import Estimate
@@ -18,7 +18,10 @@ from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.kernel_matrices import draw_kernels
-from sampler.presentation.figures.order_parameter import draw_order_parameter
+from sampler.presentation.figures.order_parameter import (
+    draw_order_parameter,
+    draw_trained_order_parameter,
+)
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
 from sampler.presentation.figures.traces import INDEPENDENT, draw_chains, rank_histogram
@@ -70,6 +73,28 @@ def test_order_parameters_and_how_far_they_are_off():
         expected = sampled[upper] + np.outer([-1, 1], mcse[upper])
         np.testing.assert_allclose(np.transpose(ends), expected)
         np.testing.assert_allclose(points.get_ydata(), np.clip(gap[upper], *below.get_ylim()))
+
+
+def test_beside_a_trained_network_all_are_divided_by_the_mean_of_their_diagonal():
+    """The samples with their errors, which are shown as numbers."""
+    theory, trained = np.array([[1.0, 0.25], [0.25, 3.0]]), np.array([[5.0, -1.0], [-1.0, 3.0]])
+    sampled, mcse = np.array([[2.0, -1.0], [-1.0, 3.0]]), np.array([[0.5, 0.1], [0.1, 0.25]])
+    compared = comparison_of(
+        {"order_parameter": Estimate(sampled, mcse)}, {"leading": {"order_parameter": theory}}
+    )
+    table = theory_of(
+        {"leading": {"order_parameter": (PAIRS, theory)}}, order_parameter_trained=(PAIRS, trained)
+    )
+    run = held(table.assign_coords(path=["a", "b"]), comparison=compared)
+    figure = draw_trained_order_parameter(run)
+    for received, expected in zip(
+        panels_of(figure), (theory / 2.0, sampled / 2.5, trained / 4.0), strict=True
+    ):
+        np.testing.assert_allclose(received, expected)
+    texts = [text.get_text().replace("−", "-") for text in figure.axes[1].texts]
+    numbers = [[float(part) for part in text.split("\n± ")] for text in texts]
+    expected = np.stack([sampled / 2.5, mcse / 2.5], axis=-1).reshape(4, 2)
+    np.testing.assert_allclose(numbers, expected)
 
 
 def test_kernels_are_centred_and_relative_to_their_size(rng):
@@ -215,10 +240,10 @@ def test_the_band_of_an_accuracy_is_its_binomial_deviation():
 ERROR, DEGREES = 1e-4, 39
 
 
-def over_widths(widths, predicted) -> SweepResults:
-    """A sweep over widths in memory, whose sampled U_1 is 2, of one path."""
+def over_widths(widths, predicted, paths=1) -> SweepResults:
+    """A sweep over widths in memory, whose sampled U_1 is 2 in every element."""
     values = {**predicted, "sampled": np.full(len(widths), 2.0)}
-    matrices = np.array(list(values.values()))[:, :, None, None]
+    matrices = np.array(list(values.values()))[:, :, None, None] * np.ones((paths, paths))
     key, degrees = "network.widths", np.full((len(values), 1, len(widths)), float(DEGREES))
     columns = {
         "order_parameter": (("predictor", key, *PAIRS), matrices),
@@ -228,7 +253,8 @@ def over_widths(widths, predicted) -> SweepResults:
     }
     texts = {"point": "", "sampled_space": "order_parameters", "diagnostics": "pass"}
     columns |= {n: ((key,), np.full(len(widths), text, dtype=object)) for n, text in texts.items()}
-    axes = {key: widths, "predictor": list(values), "path": ["one"], "path_": ["one"]}
+    names = [f"path {number}" for number in range(paths)]
+    axes = {key: widths, "predictor": list(values), "path": names, "path_": names}
     return held_sweep(dataset=xr.Dataset(columns, axes | {"quantity": ["order_parameter"]}))
 
 
@@ -245,6 +271,18 @@ def test_finite_size_shows_values_and_differences_of_both_orders():
     np.testing.assert_allclose(hidden, bounds)
     (leading,) = of_colour(below, style.THEORY)
     np.testing.assert_allclose(leading, np.stack([widths, 1.0 / widths], axis=1))
+
+
+def test_a_difference_in_one_of_several_elements_has_the_limit_of_all():
+    """Two paths have three elements: Bonferroni's limit of Student's t, as rare as three σ."""
+    limit = t.isf(norm.sf(3.0) / 3, DEGREES) * ERROR
+    off = np.array([1.01, 0.99]) * limit
+    sweep = over_widths(np.array([10, 30]), {"leading": 2.0 + off}, paths=2)
+    *_, first, second = draw_finite_size(sweep).axes
+    for below in (first, second):
+        resolved, hidden = of_colour(below, style.THEORY)
+        np.testing.assert_allclose(resolved, [[10.0, off[0]]])
+        np.testing.assert_allclose(hidden, [[30.0, element_bound(off[1], ERROR, DEGREES)]])
 
 
 def test_scores_against_the_temperature_have_the_best_of_each_marked(tmp_path):

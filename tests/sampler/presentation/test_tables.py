@@ -8,6 +8,8 @@ import pytest
 
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.text import Number, wrapped
+from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
+from sampler.presentation.samples_tables import diagnostics_table
 from sampler.presentation.table import Column, Table
 from sampler.presentation.views import elements_table
 from tests.told.held import comparison_of
@@ -48,6 +50,18 @@ def test_elements_of_failed_draws_have_no_differences():
     ((_, leading, exact),) = elements_table(failed, "order_parameter").rows
     assert (leading.value, exact.value, exact.error) == (3.0, 4.0, 0.5)
     assert len(elements_table(sound, "order_parameter").columns) == 4
+
+
+def test_a_quantity_is_within_limits_by_all_of_its_numbers():
+    """R-hat of at most 1.01, and 400 effective draws of the bulk and of the tails."""
+    sound = 1.01, 400.0, 400.0
+    missed = [(1.02, 4e3, 4e3), (1.0, 399.0, 4e3), (1.0, 4e3, 399.0), (np.nan, 4e3, 4e3)]
+    quantities = {
+        f"quantity {place}": QuantityDiagnostics(*numbers)
+        for place, numbers in enumerate((sound, *missed))
+    }
+    rows = diagnostics_table(Diagnostics("fail", (), (), quantities, 4, 1000, {})).rows
+    assert [row[-1] == rows[0][-1] for row in rows] == [True, False, False, False, False]
 
 
 def test_no_number_is_cut_off_where_names_and_texts_are_long():

@@ -132,6 +132,16 @@ def test_every_example_comes_once_before_any_comes_again(folder, splits):
     assert np.array_equal(block.places[0], data.block(3).places[0])
 
 
+def test_the_network_to_keep_is_chosen_on_series_for_validation(folder, splits):
+    recipe = load_recipe(folder / "tiny.toml", kind=TrainingRecipe)
+    data = learning_data(recipe, splits)
+    table, rows = data.validation
+    inputs = table.gather(*table.arrays, *rows.places)
+    np.testing.assert_allclose(inputs, splits.validation.inputs, rtol=1e-6)
+    np.testing.assert_array_equal(rows.targets, splits.validation.labels)
+    np.testing.assert_allclose(data.table.arrays[0], splits.train.inputs, rtol=1e-6)
+
+
 def test_it_learns_and_says_what(folder):
     summary = json.loads((folder / "model" / "training_summary.json").read_text())
     sizes = {name: split["examples"] for name, split in summary["splits"].items()}
