@@ -54,8 +54,9 @@ def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
     figure = style.new_figure(style.WIDTH, height + below, title)
     above: Figure | SubFigure = figure
     if paths:
-        above, lower = figure.subfigures(2, 1, height_ratios=(height, below))
-        draw_path_kernels(lower, run)
+        parts = np.ravel(figure.subfigures(2, 1, height_ratios=(height, below)))
+        above = parts[0]
+        draw_path_kernels(parts[1], run)
     axes = above.subplots(-(-len(shown) // 2), 2, squeeze=False, sharex=True, sharey=True)
     limit = style.within_scale(np.stack(list(shown.values())), UNSATURATED)
     for ax, (name, kernel) in zip(axes.flat, shown.items(), strict=False):
