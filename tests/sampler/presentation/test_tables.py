@@ -4,15 +4,24 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
 from sampler.analysis.estimates import Estimate
+from sampler.analysis.learned_heads import SampledHeads
 from sampler.analysis.text import Number, wrapped
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
-from sampler.presentation.samples_tables import diagnostics_table
+from sampler.presentation.samples_tables import (
+    diagnostics_table,
+    heads_table,
+    matched_paths_table,
+    sampler_table,
+)
 from sampler.presentation.table import Column, Table
 from sampler.presentation.views import elements_table
 from tests.told.held import comparison_of
+from tests.told.shown import assert_shows
 
 LONG = "U₁ good·random, output 10 × uniform·random, output 11"
 
@@ -50,6 +59,76 @@ def test_elements_of_failed_draws_have_no_differences():
     ((_, leading, exact),) = elements_table(failed, "order_parameter").rows
     assert (leading.value, exact.value, exact.error) == (3.0, 4.0, 0.5)
     assert len(elements_table(sound, "order_parameter").columns) == 4
+
+
+def test_of_many_elements_the_diagonal_stands_with_its_own_errors(rng):
+    """Six paths have 21 pairs; differences are relative to the diagonal of the samples."""
+    sampled, theory = (np.diag(rng.uniform(1.0, 3.0, 6)) for _ in range(2))
+    mcse = rng.uniform(0.01, 0.02, (6, 6))
+    given = {"order_parameter": Estimate(sampled, mcse)}, {"leading": {"order_parameter": theory}}
+    rows = elements_table(comparison_of(*given, names=tuple("abcdef")), "order_parameter").rows
+    assert [row[0] for row in rows] == list("abcdef")
+    for at, (_, leading, exact, gap) in enumerate(rows):
+        assert leading.value == theory[at, at]
+        assert (exact.value, exact.error) == (sampled[at, at], mcse[at, at])
+        assert gap.value == pytest.approx(1.0 - theory[at, at] / sampled[at, at], rel=1e-12)
+
+
+HAMILTONIAN = {
+    "bfmi": [0.9, 0.4, 0.7], "divergences": 6, "leapfrog_steps_per_draw": 12.5,
+    "saturated_share": 0.03,
+}  # fmt: skip
+TEMPERED = {
+    "temperatures": [7, 9, 8], "lowest_acceptance": 0.4, "acceptance": 0.6,
+    "ancestors": [30, 20, 40], "log_evidence_of_repetitions": [-3.5, -4.5, -2.5],
+    "log_evidence_prior": -3.25, "log_evidence_prior_error": 0.5, "starts_apart": 1.5,
+    "starts_apart_limit": 4.0, "weights_of_modes": [0.75, 0.25],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        # The worst chain; divergences of all draws of all chains.
+        (HAMILTONIAN, [(0.4, ""), (6, ""), (6 / 600, "%"), (12.5, ""), (0.03, "%")]),
+        # The longest ladder, the fewest ancestors, and both ends of the evidence.
+        (
+            TEMPERED,
+            [(9, ""), (0.4, "%"), (0.6, "%"), (20, ""), (-4.5, ""), (-2.5, ""), (-3.25, "", 0.5),
+             (1.5, ""), (0.75, "%"), (0.25, "%")],
+        ),
+    ],
+    ids=["chains", "repetitions"],
+)  # fmt: skip
+def test_the_course_of_a_sampler_is_told_by_its_worst_numbers(numbers, told):
+    rows = sampler_table(Diagnostics("pass", (), (), {}, 3, 200, numbers), {"seconds": 8.5}).rows
+    expected = [(3, ""), (200, ""), *told, (8.5, "")]
+    for row, (value, unit, *errors) in zip(rows, expected, strict=True):
+        assert_shows(str(row[1]), value, errors, unit, str(row[0]))
+
+
+def test_numbers_of_learned_heads_have_their_own_errors_and_priors():
+    names = ("value", "error", "prior", "prior_deviation", "r_hat")
+    numbers = [[1.5, 0.25, 1.25, 0.5, 1.001], [0.75, 0.125, 0.5, 0.0625, 1.002]]
+    rows = [dict(zip(names, of, strict=True)) for of in numbers]
+    table = pd.DataFrame(rows).assign(layer=1, head=[0, 2], name="learned", quantity="entropy")
+    value, mcse = np.diag([1.0, 2.0, 3.0]) + 0.5, np.arange(1.0, 10.0).reshape(3, 3) / 16
+
+    class Heads(SampledHeads):
+        path_names = ("a", "b", "c")
+        kind_of_errors = ""
+        order_parameter = Estimate(value, mcse)
+
+        def to_dataframe(self) -> pd.DataFrame:
+            return table
+
+    heads = Heads(xr.DataTree())
+    for (_, exact, *others), of in zip(heads_table(heads).rows, numbers, strict=True):
+        assert [exact.value, exact.error, *(one.value for one in others)] == of
+    pairs = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+    for (name, exact), (i, j) in zip(matched_paths_table(heads).rows, pairs, strict=True):
+        assert {"abc"[i], "abc"[j]} == set(re.findall(r"\b[abc]\b", name))
+        assert (exact.value, exact.error) == (value[i, j], mcse[i, j])
 
 
 def test_a_quantity_is_within_limits_by_all_of_its_numbers():

@@ -3,18 +3,21 @@
 import json
 import re
 import warnings
+from pathlib import Path
 
 import arviz_base
 import arviz_stats
 import numpy as np
 import xarray as xr
 
-from sampler.presentation.status_text import status_text
-from sampler.presentation.summary import slowest_text
+from sampler.presentation.status_text import status_text, sweep_state
+from sampler.presentation.summary import network_text, slowest_text
 from sampler.presentation.views import MOST_ROWS
+from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, RunState
 from tests.commands import in_process
 from tests.pages import STORED
 from tests.told.shown import numbers_in, rows_of
+from theory import Architecture
 
 # Examples of the splits, tokens with the one at the beginning, and channels with their positions.
 EXAMPLES, TOKENS, CHANNELS, HEADS = (6, 10, 7), 5, 6 + 5, (2, 1)
@@ -80,6 +83,30 @@ def test_seconds_of_stages_are_those_of_the_manifest():
         assert line.strip().startswith(f"{stage}: ")
         (shown,) = numbers_in(line)
         assert shown.shows(entry["seconds"]), line
+
+
+def state_in(word: str) -> RunState:
+    return RunState(Path("sweep"), word, None, None, {}, None)
+
+
+def test_points_of_an_interrupted_sweep_are_counted_by_their_states():
+    counts = {FINISHED: 3, RUNNING: 1, INTERRUPTED: 2, NOT_BEGUN: 4}
+    words = [word for word, count in counts.items() for _ in range(count)]
+    state = state_in(INTERRUPTED)
+    vars(state)["points"] = {str(place): state_in(word) for place, word in enumerate(words)}
+    text = sweep_state(state)
+    found = {word: int(n) for n, word in re.findall(rf"(\d+) ({'|'.join(counts)})", text)}
+    assert found == counts
+    assert re.findall(r"\d+", text)[0] == "10"
+
+
+def test_the_load_of_a_network_is_that_of_its_widest_layer():
+    architecture = Architecture((2, 3), (10, 40, 20), (1.0,) * 4, channels=7)
+    text = network_text(architecture, 100, 0.5)
+    shown = dict(re.findall(r"(\S+)\s=\s([\d.]+)(?=,|$)", text))
+    assert {name: float(shown[name]) for name in ("L", "P", "P/N", "D", "𝒯")} == {
+        "L": 2, "P": 100, "P/N": 2.5, "D": 7, "𝒯": 0.5,
+    }  # fmt: skip
 
 
 def test_of_many_elements_the_slowest_are_printed_as_by_arviz(rng, tmp_path):
