@@ -1,34 +1,37 @@
 """Figures: what is drawn is what is stored, and a missing table leaves out its figure."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from scipy.stats import binom, norm, t
+from scipy.stats import binom
 
-from sampler.analysis.difference import element_bound
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import open_run
 from sampler.analysis.slowest import slowest_element
-from sampler.analysis.sweep_results import SweepResults
-from sampler.presentation import style
-from sampler.presentation.figures.accuracy import draw_accuracy_against_width, draw_band
-from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
-from sampler.presentation.figures.kernel_matrices import draw_kernels
+from sampler.presentation.figures.kernel_matrices import (
+    draw_alignment,
+    draw_kernels,
+    mark_classes,
+)
 from sampler.presentation.figures.order_parameter import (
     draw_order_parameter,
     draw_trained_order_parameter,
 )
-from sampler.presentation.figures.temperatures import draw_against_temperature
-from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
+from sampler.presentation.figures.theory_against_draws import (
+    draw_sampled_predictor,
+    draw_theory_against_draws,
+)
 from sampler.presentation.figures.traces import INDEPENDENT, draw_chains, rank_histogram
-from tests.commands import write_sweep
 from tests.pages import stored_run
 from tests.problems import autoregressive
-from tests.told.held import comparison_of, held, held_sweep, theory_of
+from tests.sampler.presentation.drawn import assert_bars, bars_of
+from tests.told.held import comparison_of, held, theory_of
 
 PAIRS = ("path", "path_")
 SHOWN = ("shown_example", "shown_example_")
@@ -38,14 +41,6 @@ def panels_of(figure) -> list[np.ndarray]:
     """Matrices with a title, NaN where nothing is drawn."""
     images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
     return [np.ma.filled(image.get_array(), np.nan) for image in images]
-
-
-def of_colour(ax, colour: str) -> list[np.ndarray]:
-    """[point, (x, y)] of every line of this colour."""
-    return [line.get_xydata() for line in ax.lines if to_hex(line.get_color()).upper() == colour]
-
-
-# --- a run
 
 
 def test_order_parameters_and_how_far_they_are_off():
@@ -191,6 +186,126 @@ def test_ranks_of_independent_draws_stay_in_their_band(rng):
     np.testing.assert_allclose([heights.min(), heights.max()], [low / 10, high / 10])
 
 
+def test_matrices_of_one_kind_have_one_colour_scale_and_show_their_numbers():
+    """Differences within the noise stay pale: their scale ends at what chance may bring."""
+    sampled, mcse = np.array([[2.0, -1.0], [-1.0, 3.0]]), np.array([[0.5, 0.1], [0.1, 0.2]])
+    theories = {"leading": sampled + mcse, "next": np.diag([7.5, 3.25])}
+    compared = comparison_of(
+        {"order_parameter": Estimate(sampled, mcse)},
+        {name: {"order_parameter": one} for name, one in theories.items()},
+    )
+    of_theory = {name: {"order_parameter": (PAIRS, one)} for name, one in theories.items()}
+    for names, end in ((["leading"], 3.0), (["leading", "next"], 11.0)):
+        theory = theory_of({n: of_theory[n] for n in names}).assign_coords(path=["a", "b"])
+        figure = draw_order_parameter(held(theory, comparison=compared))
+        axes = [ax for ax in figure.axes if ax.images and ax.get_title()]
+        gaps = [(sampled - theories[name]) / mcse for name in names]
+        values = [sampled, *(theories[name] for name in names)]
+        largest = np.max(np.abs(values))
+        expected = [(one, largest) for one in values] + [(gap, end) for gap in gaps]
+        for matrix, limit in expected:
+            (ax,) = (one for one in axes if np.allclose(one.images[0].get_array(), matrix))
+            assert ax.images[0].get_clim() == pytest.approx((-limit, limit))
+            for text in ax.texts:
+                column, row = map(int, text.get_position())
+                number = float(text.get_text().replace("−", "-").split("\n")[0])
+                assert number == pytest.approx(matrix[row, column], abs=0.0501)
+            assert len(ax.texts) == 4
+
+
+def test_of_many_elements_each_has_its_own_error_between_the_limits_of_chance(rng):
+    """Every k-th of 900 is drawn; one that is far off does not set the scale of the others."""
+    theory, mcse = rng.permutation(900) / 100.0, rng.uniform(0.1, 0.2, 900)
+    sampled = theory + mcse * np.append(np.linspace(-10.0, 10.0, 899), 1000.0)
+    compared = comparison_of(
+        {"predictor_mean": Estimate(sampled, mcse)}, {"leading": {"predictor_mean": theory}}
+    )
+    above, below = draw_theory_against_draws(held(comparison=compared)).axes
+    points, _ = bars_of(above.containers[0])
+    at = np.argsort(theory)[np.rint(100.0 * points[:, 0]).astype(int)]
+    assert 200 <= len(set(at)) == len(at) <= 400
+    assert_bars(above.containers[0], theory[at], sampled[at], mcse[at])
+    gaps = (sampled - theory) / mcse
+    low, high = below.get_ylim()
+    drawn = np.stack([theory[at], np.clip(gaps[at], low, high)], axis=1)
+    np.testing.assert_allclose(below.lines[0].get_xydata(), drawn)
+    assert low == -high
+    assert np.mean(np.abs(gaps) > high) <= 0.01
+    assert high < 15.0
+    heights = [line.get_ydata() for line in below.lines[1:]]
+    np.testing.assert_allclose(heights, np.outer([-3.0, 0.0, 3.0], [1.0, 1.0]))
+    equal = above.lines[-1]
+    np.testing.assert_array_equal(equal.get_xdata(), equal.get_ydata())
+
+
+def test_a_predictor_without_a_theory_is_drawn_by_rank_and_class(rng):
+    mean, variance = rng.standard_normal(8), rng.uniform(0.5, 2.0, 8)
+    labels = np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0])[:, None]
+    moments = {"predictor_mean": mean, "predictor_variance": variance}
+    estimates = {n: Estimate(one, np.full(8, 0.01)) for n, one in moments.items()}
+    constants = xr.Dataset({"labels_test": (("test_example", "output"), labels)})
+    draws = {"posterior": xr.Dataset(), "predictions_constant_data": constants}
+    (ax,) = draw_sampled_predictor(held(draws=draws, comparison=comparison_of(estimates, {}))).axes
+    rank = np.array([np.sum(mean < one) for one in mean])
+    for container, sign in zip(ax.containers, (1.0, -1.0), strict=True):
+        of = labels[:, 0] == sign
+        assert_bars(container, rank[of], mean[of], np.sqrt(variance[of]))
+
+
+def test_alignment_is_drawn_from_the_first_component_on(rng):
+    """The first fifty of sixty, the samples with their errors."""
+    curves = dict(zip(("infinite", "leading", "next"), rng.random((3, 60)), strict=True))
+    value, mcse = rng.random(60), rng.uniform(0.01, 0.02, 60)
+    of_theory = {n: {"kernel_alignment": (("component",), one)} for n, one in curves.items()}
+    compared = comparison_of({"kernel_alignment": Estimate(value, mcse)}, {})
+    theory = theory_of(of_theory).assign_coords(component=range(60))
+    (ax,) = draw_alignment(held(theory, comparison=compared)).axes
+    *predicted, sampled = ax.containers
+    places = np.arange(1, 51)
+    for container, one in zip(predicted, curves.values(), strict=True):
+        expected = np.stack([places, one[:50]], axis=1)
+        np.testing.assert_array_equal(container.lines[0].get_xydata(), expected)
+    assert_bars(sampled, places, value[:50], mcse[:50])
+
+
+@pytest.mark.parametrize(
+    ("labels", "ends", "names"),
+    [
+        ([[1.0], [1.0], [1.0], [-1.0]], [2.5], ["+1", "-1"]),
+        (np.eye(3)[[0, 0, 1, 2, 2]], [1.5, 2.5], ["0", "1", "2"]),
+        ([[0.5], [0.25], [-0.5]], [], []),
+    ],
+)
+def test_classes_of_sorted_labels_are_parted_and_named_in_their_middle(labels, ends, names):
+    ax = Figure().subplots()
+    mark_classes(ax, np.array(labels))
+    horizontal = [line.get_ydata()[0] for line in ax.lines if np.ptp(line.get_ydata()) == 0.0]
+    vertical = [line.get_xdata()[0] for line in ax.lines if np.ptp(line.get_xdata()) == 0.0]
+    assert (horizontal, vertical) == (ends, ends)
+    edges = [-0.5, *ends, len(labels) - 0.5]
+    middles = [(a + b) / 2 for a, b in pairwise(edges)] if names else []
+    for axis in (ax.xaxis, ax.yaxis):
+        assert list(axis.get_ticklocs()) == middles
+        shown = [one.get_text().replace("−", "-") for one in axis.get_ticklabels()]
+        assert all(text.endswith(name) for text, name in zip(shown, names, strict=True))
+
+
+def test_chains_are_drawn_draw_by_draw_and_with_their_shares_of_ranks(rng):
+    """Of 1000 draws every third, and all in 20 bins of rank, relative to 50 in each."""
+    values = rng.normal(size=(3, 1000)) + np.array([0.0, 0.0, 1.0])[:, None]
+    density = xr.Dataset({"lp": (("chain", "draw"), values)})
+    draws = {"posterior": xr.Dataset(), "sample_stats": density}
+    trace, ranks = draw_chains(held(draws=draws)).axes
+    ordered = np.sort(values, axis=None).reshape(20, 150)
+    stairs = [one for one in ranks.patches if one.get_label() != INDEPENDENT]
+    for chain, line, step in zip(values, trace.lines, stairs, strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), [[n, chain[n]] for n in range(0, 1000, 3)])
+        counts = [np.isin(chain, one).sum() / 50 for one in ordered]
+        np.testing.assert_allclose(step.get_data().values, counts)
+        np.testing.assert_allclose(step.get_data().edges, np.arange(21) / 20)
+        assert to_hex(line.get_color()) == to_hex(step.get_edgecolor())
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_missing_table_leaves_out_its_figures_only(tmp_path):
     directory, drawn = stored_run(tmp_path / "run"), []
@@ -203,104 +318,3 @@ def test_a_missing_table_leaves_out_its_figures_only(tmp_path):
     assert {"order_parameter", "kernels", "chains"} <= theory < every
     assert "theory_against_draws" not in theory
     assert "chains" in draws <= theory - {"order_parameter", "kernels"}
-
-
-# --- sweeps
-
-
-def test_accuracy_against_width_draws_the_stored_values(tmp_path):
-    rows = [{"point": p, "directory": p, "width": w} for p, w in (("a", 10), ("b", 100))]
-    accuracies = {"leading": [0.5, 0.25], "next": [0.625, np.nan], "sampled": [0.75, np.nan]}
-    errors = {"error": [0.125, np.nan], "test_error": [0.25, np.nan]}
-    write_sweep(tmp_path, rows, {"accuracy": accuracies}, errors)
-    (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
-    (leading,), (beyond,) = of_colour(ax, style.THEORY), of_colour(ax, style.NEXT_ORDER)
-    np.testing.assert_array_equal(leading, [[10, 50.0], [100, 25.0]])
-    np.testing.assert_array_equal(beyond[:, 1], [62.5, np.nan])
-    np.testing.assert_array_equal(of_colour(ax, style.SAMPLED), [[[10, 75.0]]])
-    assert not of_colour(ax, style.GAUSSIAN_PROCESS), "what is undefined has no line"
-    thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
-    np.testing.assert_array_equal(thin, [50.0, 100.0])
-    np.testing.assert_array_equal(thick, [62.5, 87.5])
-
-
-def test_the_band_of_an_accuracy_is_its_binomial_deviation():
-    shares, widths, tests = np.array([0.5, 0.1]), np.array([10.0, 100.0]), 40
-    run = held(theory=xr.Dataset(coords={"test_example": range(tests)}))
-    sweep, ax = held_sweep(runs=[run, None], numbers=lambda _: shares), Figure().subplots()
-    assert draw_band(ax, widths, sweep)
-    outline = ax.collections[0].get_paths()[0].vertices
-    for width, share in zip(widths, shares, strict=True):
-        heights = outline[outline[:, 0] == width, 1]
-        deviation = binom.std(tests, share) / tests
-        expected = 100 * (share - deviation), 100 * (share + deviation)
-        np.testing.assert_allclose([heights.min(), heights.max()], expected)
-
-
-ERROR, DEGREES = 1e-4, 39
-
-
-def over_widths(widths, predicted, paths=1) -> SweepResults:
-    """A sweep over widths in memory, whose sampled U_1 is 2 in every element."""
-    values = {**predicted, "sampled": np.full(len(widths), 2.0)}
-    matrices = np.array(list(values.values()))[:, :, None, None] * np.ones((paths, paths))
-    key, degrees = "network.widths", np.full((len(values), 1, len(widths)), float(DEGREES))
-    columns = {
-        "order_parameter": (("predictor", key, *PAIRS), matrices),
-        "order_parameter_error": ((key, *PAIRS), np.full_like(matrices[0], ERROR)),
-        "degrees": (("predictor", "quantity", key), degrees),
-        "width": ((key,), widths),
-    }
-    texts = {"point": "", "sampled_space": "order_parameters", "diagnostics": "pass"}
-    columns |= {n: ((key,), np.full(len(widths), text, dtype=object)) for n, text in texts.items()}
-    names = [f"path {number}" for number in range(paths)]
-    axes = {key: widths, "predictor": list(values), "path": names, "path_": names}
-    return held_sweep(dataset=xr.Dataset(columns, axes | {"quantity": ["order_parameter"]}))
-
-
-def test_finite_size_shows_values_and_differences_of_both_orders():
-    """Theory off by 1/N and next order by 1/N² from N = 30 on; in noise the 95 % bound is drawn."""
-    widths = np.array([10, 30, 100, 300])
-    beyond = np.where(widths > 10, 2.0 + 1.0 / widths**2, np.nan)
-    sweep = over_widths(widths, {"leading": 2.0 + 1.0 / widths, "next": beyond})
-    above, below = draw_finite_size(sweep).axes
-    np.testing.assert_array_equal(of_colour(above, style.NEXT_ORDER)[0][:, 1], beyond)
-    resolved, hidden = of_colour(below, style.NEXT_ORDER)
-    np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
-    bounds = [[w, element_bound(1 / w**2, ERROR, DEGREES)] for w in (100.0, 300.0)]
-    np.testing.assert_allclose(hidden, bounds)
-    (leading,) = of_colour(below, style.THEORY)
-    np.testing.assert_allclose(leading, np.stack([widths, 1.0 / widths], axis=1))
-
-
-def test_a_difference_in_one_of_several_elements_has_the_limit_of_all():
-    """Two paths have three elements: Bonferroni's limit of Student's t, as rare as three σ."""
-    limit = t.isf(norm.sf(3.0) / 3, DEGREES) * ERROR
-    off = np.array([1.01, 0.99]) * limit
-    sweep = over_widths(np.array([10, 30]), {"leading": 2.0 + off}, paths=2)
-    *_, first, second = draw_finite_size(sweep).axes
-    for below in (first, second):
-        resolved, hidden = of_colour(below, style.THEORY)
-        np.testing.assert_allclose(resolved, [[10.0, off[0]]])
-        np.testing.assert_allclose(hidden, [[30.0, element_bound(off[1], ERROR, DEGREES)]])
-
-
-def test_scores_against_the_temperature_have_the_best_of_each_marked(tmp_path):
-    temperatures = [0.1, 1.0]
-    row = {"width": 10, "next_order_status": "fine"}
-    rows = [{"point": str(one), "directory": str(one), **row} for one in temperatures]
-    evidence = {"leading": [-2.0, -3.0], "next": [np.nan] * 2, "infinite": [-6.0, -5.0]}
-    accuracy = {"leading": [0.8, 0.9], "next": [0.81, 0.91], "infinite": [np.nan] * 2}
-    numbers = {"log_evidence": evidence, "validation_accuracy": accuracy}
-    write_sweep(tmp_path, rows, numbers, **{"posterior.temperature": temperatures})
-    first, second = draw_against_temperature(SweepResults(tmp_path)).axes
-    lines = {to_hex(one.lines[0].get_color()).upper(): one.lines[0] for one in first.containers}
-    for who, colour in (("leading", style.THEORY), ("infinite", style.GAUSSIAN_PROCESS)):
-        expected = np.stack([temperatures, evidence[who]], axis=1)
-        np.testing.assert_array_equal(lines[colour].get_xydata(), expected)
-    np.testing.assert_array_equal(of_colour(second, style.THEORY)[0][:, 1], [80.0, 90.0])
-    marks = [line for line in first.lines if line.get_marker() == "v"]
-    best = {line.get_color(): line.get_xdata()[0] for line in marks}
-    # Beside the temperature by less than a tenth of the axis.
-    assert best[style.THEORY] == pytest.approx(0.1, rel=0.1)
-    assert best[style.GAUSSIAN_PROCESS] == pytest.approx(1.0, rel=0.1)
