@@ -373,3 +373,7 @@ def test_temperatures_chosen_are_the_stored_ones(chosen, shown):
         assert_shows(cells[3], *density, "", cells[0])
         ahead, error = row["ahead_accuracy"], row["ahead_accuracy_error"]
         assert_shows(cells[5], 100.0 * ahead, [100.0 * error], "points", cells[0])
+        assert_shows(cells[6], row["infinite_tuned_temperature"], what=cells[0])
+        names = "infinite_tuned_accuracy", "infinite_tuned_accuracy_error"
+        accuracy, error = (row[name] for name in names)
+        assert_shows(cells[7], accuracy, [error], "%", cells[0])

@@ -111,12 +111,22 @@ def test_kernels_are_centred_and_relative_to_their_size(rng):
     def centred(kernel, size):
         return middle @ kernel @ middle / size
 
+    drawn = [ax for ax in figure.axes if ax.images and ax.get_title()]
+    (limits,) = {ax.images[0].get_clim() for ax in drawn if len(ax.images[0].get_array()) == 3}
+    (blocks,) = (ax for ax in drawn if len(ax.images[0].get_array()) == 15)
+    for axis in (blocks.xaxis, blocks.yaxis):
+        assert [text.get_text() for text in axis.get_ticklabels()] == list("abde")
+        np.testing.assert_array_equal(axis.get_ticklocs(), [1, 5, 9, 13])
     panels = panels_of(figure)
     (mosaic,) = [one for one in panels if one.shape == (15, 15)]
     received = [one for one in panels if one.shape == (3, 3)]
     for shown, kernel in zip(received, [*kernels.values(), sampled], strict=True):
         size = np.mean(np.diag(middle @ kernel @ middle))
         np.testing.assert_allclose(shown, centred(kernel, size), atol=1e-15)
+    # All on the scale that 97 % of their 27 elements are within: 25.22 steps of the 26 up.
+    sizes = np.sort(np.abs(received), axis=None)
+    end = sizes[25] + 0.22 * (sizes[26] - sizes[25])
+    np.testing.assert_allclose(limits, [-end, end])
     of_paths = np.einsum("xpi,yqi->pqxy", features, features)[np.ix_([0, 1, 3, 4], [0, 1, 3, 4])]
     sizes = [np.trace(middle @ of_paths[p, p] @ middle) / 3.0 for p in range(4)]
     for p, q in np.ndindex(4, 4):
@@ -238,18 +248,23 @@ def test_of_many_elements_each_has_its_own_error_between_the_limits_of_chance(rn
     np.testing.assert_array_equal(equal.get_xdata(), equal.get_ydata())
 
 
-def test_a_predictor_without_a_theory_is_drawn_by_rank_and_class(rng):
-    mean, variance = rng.standard_normal(8), rng.uniform(0.5, 2.0, 8)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_predictor_without_a_theory_is_drawn_by_rank_and_class(rng, outputs):
+    """By the sign of one label, or by which of several outputs is that of the class."""
+    shape = (8, outputs) if outputs > 1 else (8,)
+    mean, variance = rng.standard_normal(shape), rng.uniform(0.5, 2.0, shape)
     labels = np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0])[:, None]
+    if outputs > 1:
+        labels = np.eye(outputs)[(labels[:, 0] > 0).astype(int)]
     moments = {"predictor_mean": mean, "predictor_variance": variance}
-    estimates = {n: Estimate(one, np.full(8, 0.01)) for n, one in moments.items()}
+    estimates = {n: Estimate(one, np.full(shape, 0.01)) for n, one in moments.items()}
     constants = xr.Dataset({"labels_test": (("test_example", "output"), labels)})
     draws = {"posterior": xr.Dataset(), "predictions_constant_data": constants}
     (ax,) = draw_sampled_predictor(held(draws=draws, comparison=comparison_of(estimates, {}))).axes
-    rank = np.array([np.sum(mean < one) for one in mean])
-    for container, sign in zip(ax.containers, (1.0, -1.0), strict=True):
-        of = labels[:, 0] == sign
-        assert_bars(container, rank[of], mean[of], np.sqrt(variance[of]))
+    rank = np.array([np.sum(mean < one) for one in mean.ravel()])
+    for container, is_class in zip(ax.containers, (True, False), strict=True):
+        of = (labels.ravel() > 0) == is_class
+        assert_bars(container, rank[of], mean.ravel()[of], np.sqrt(variance.ravel()[of]))
 
 
 def test_alignment_is_drawn_from_the_first_component_on(rng):

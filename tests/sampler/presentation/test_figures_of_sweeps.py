@@ -223,6 +223,36 @@ def test_accuracies_of_every_space_have_their_errors_and_are_hollow_where_they_f
     np.testing.assert_array_equal(leading, [[10, 25.0], [30, 75.0], [100, 50.0]])
 
 
+def test_of_many_points_every_second_has_its_name_below_it(tmp_path):
+    """Where no widths were swept points stand side by side."""
+    seeds, shares = 7 * np.arange(30), np.arange(30) / 64
+    rows = [{"point": f"{one}", "directory": f"{one}", "width": 10} for one in seeds]
+    numbers = {"accuracy": {"leading": list(shares)}}
+    write_sweep(tmp_path, rows, numbers, **{"sampler.seed": [int(one) for one in seeds]})
+    (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
+    ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+    named = {place: int(text.get_text().split("=")[-1]) for place, text in ticks}
+    assert named == {place: 7 * place for place in range(0, 30, 2)}
+    (points,) = of_colour(ax, style.THEORY)
+    np.testing.assert_allclose(points, np.stack([np.arange(30), 100 * shares], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("given", "widened"),
+    [
+        ((40.0, 50.0), (35.0, 55.0)),
+        ((10.0, 60.0), (10.0, 60.0)),
+        ((95.0, 100.0), (80.5, 100.5)),
+        ((0.0, 5.0), (-0.5, 19.5)),
+    ],
+)
+def test_an_axis_of_accuracies_spans_twenty_points_within_all_of_them(given, widened):
+    ax = Figure().subplots()
+    ax.set_ylim(given)
+    style.accuracy_axis(ax.yaxis)
+    assert ax.get_ylim() == pytest.approx(widened)
+
+
 def test_a_sweep_shows_order_parameters_at_its_smallest_width_and_at_two_more():
     """At the first that is solved, at 100 and at 1000, each on a colour scale of its own."""
     widths = np.array([10.0, 20.0, 100.0, 500.0, 1000.0])

@@ -171,3 +171,17 @@ def test_columns_without_room_are_left_out_and_are_on_the_page(width):
     page = table._repr_html_()
     assert '<data value="1.23456">' in page
     assert "&lt;b&gt;" in page
+
+
+def test_columns_and_rows_that_are_hidden_are_counted():
+    names = [f"column{place}" for place in range(8)]
+    columns = ["name", *(Column(name, dropped=place + 1) for place, name in enumerate(names))]
+    rows = [[f"row{row}", *np.full(8, 1.25)] for row in range(7)]
+    text = Table("", columns, rows).text(60, most=4)
+    hidden = [sum(name not in text for name in of) for of in (names, [row[0] for row in rows])]
+    *_, last = text.splitlines()
+    assert list(map(int, re.findall(r"\d+", last))) == hidden
+    assert hidden[0] > 0
+    assert hidden[1] == 3
+    shown = [name for name in names if name in text]
+    assert shown == names[: len(shown)], "the least important go first"
