@@ -18,6 +18,7 @@ from sampler.presentation.samples_tables import (
     matched_paths_table,
     sampler_table,
 )
+from sampler.presentation.several_runs import selection_table
 from sampler.presentation.table import Column, Table
 from sampler.presentation.views import elements_table
 from tests.told.held import comparison_of
@@ -185,3 +186,22 @@ def test_columns_and_rows_that_are_hidden_are_counted():
     assert hidden[1] == 3
     shown = [name for name in names if name in text]
     assert shown == names[: len(shown)], "the least important go first"
+
+
+def test_each_score_of_a_chosen_temperature_stands_in_its_own_column():
+    """Accuracies in per cent, their difference in points, each with its own error."""
+    numbers = {
+        "accuracy": (0.75, 0.125), "log_predictive_density": (-1.5, 0.25),
+        "ahead_accuracy": (0.0625, 0.03125), "infinite_tuned_accuracy": (0.5, 0.0625),
+    }  # fmt: skip
+    row = {"settings": {"network.widths": 10}, "temperature": 0.3, "next_best": 0.6}
+    row |= {name: value for name, (value, _) in numbers.items()}
+    row |= {f"{name}_error": error for name, (_, error) in numbers.items()}
+    ((_, *cells),) = selection_table({"": row | {"infinite_tuned_temperature": 0.2}}).rows
+    score, density, ahead, infinite = numbers.values()
+    expected = [
+        (0.3, None, ""), (*score, "%"), (*density, ""), (0.6, None, ""),
+        (100.0 * ahead[0], 100.0 * ahead[1], "points"), (0.2, None, ""), (*infinite, "%"),
+    ]  # fmt: skip
+    for cell, (value, error, unit) in zip(cells, expected, strict=True):
+        assert_shows(str(cell), value, [] if error is None else [error], unit)
