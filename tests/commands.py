@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from sampler.cli import main
 from sampler.data.make import build_task
+from sampler.data.markov_chain import MarkovChain
 from sampler.data.task import Task
 from sampler.jobs.interruption import Interruption
 from sampler.settings.recipe import Recipe, load_recipe
@@ -54,6 +55,15 @@ draws = 6
 algorithm = "hmc"
 leapfrog_steps = 3
 """
+# TINY as arguments of `sampler.Recipe`.
+TINY_IN_PYTHON = {
+    "name": "tiny",
+    "task": MarkovChain(examples_train=6, examples_test=10, tokens=4, features=6),
+    "attention": {"heads": [["good", "uniform"], ["uniform"]]},
+    "network": {"widths": 3},
+    "posterior": {"temperature": 1.0},
+    "theory": {"starts": 1},
+}
 # A recipe key, and what makes the chains so fast that tests do not wait for them.
 FEW_DRAWS = (
     "sampler.warmup=4",

@@ -114,11 +114,6 @@ class DenseAction(LabelsAndPrior):
         """Of E."""
         return 1.0 / max(self.problem.architecture.widths)
 
-    def hessian_products(self, point: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the product of second derivatives of A / max width at a point with a vector."""
-        hessian = self.hessian(point)
-        return lambda vector: hessian @ vector
-
 
 @runtime_checkable
 class LayersEnergy(Protocol):

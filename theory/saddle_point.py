@@ -108,6 +108,14 @@ def descend(
         point, value, gradient = trial, trial_value, trial_gradient
 
 
+def products_of(
+    action: DenseAction | ActionByProducts,
+) -> Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+    """Hessian products of an action that has them, as one without a dense Hessian does."""
+    assert isinstance(action, ActionByProducts)
+    return action.hessian_products
+
+
 def dense_direction(hessian: Callable[[np.ndarray], np.ndarray]):
     """Newton direction −|∇²A|⁻¹ ∇A from the eigenvalues of the Hessian, so it always descends.
 
@@ -285,7 +293,7 @@ def minimise_action(
     if dense:
         direction = dense_direction(action.hessian)
     else:
-        direction = truncated_direction(action.hessian_products)
+        direction = truncated_direction(products_of(action))
     coordinates, rng = action.coordinates, np.random.default_rng(seed)
     first = np.zeros(count) if initial is None else coordinates.point_of(initial.factors)
     others = [first + RANDOM_SPREAD * rng.standard_normal(count) for _ in range(starts - 1)]
@@ -302,7 +310,7 @@ def minimise_action(
     if finite and dense:
         smallest = float(np.linalg.eigvalsh(action.hessian(best.point))[0])
     elif finite:
-        smallest = smallest_eigenvalue(action.hessian_products(best.point), count)
+        smallest = smallest_eigenvalue(products_of(action)(best.point), count)
     if best.converged and not smallest > 0:
         status = SaddlePointStatus.NOT_A_MINIMUM
     distances = [np.abs(end.point - converged[0].point).max() for end in converged[1:]]

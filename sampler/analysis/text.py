@@ -6,6 +6,7 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -65,7 +66,8 @@ class Number:
     @property
     def exactly(self) -> str:
         """The value with all its digits, as programs read it."""
-        return repr(getattr(self.value, "item", lambda: self.value)())
+        value: Any = self.value
+        return repr(value.item() if hasattr(value, "item") else value)
 
     def __str__(self) -> str:
         return self.text

@@ -85,6 +85,12 @@ class OneShotImages(TrainingTask):
         return split_characters(read_drawings(self), self)
 
 
+def images_of(task: TrainingTask) -> OneShotImages:
+    """Settings of the images of a network that was trained on episodes."""
+    assert isinstance(task, OneShotImages)
+    return task
+
+
 @dataclass(frozen=True)
 class CharacterSplits:
     """The drawings of each split, for tokens with this number of channels."""

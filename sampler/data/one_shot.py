@@ -12,6 +12,7 @@ from sampler.data.characters import (
     CharacterSplits,
     OneShotImages,
     check_drawings,
+    images_of,
     read_drawings,
     refuse_shared_drawings,
     source_of,
@@ -144,9 +145,7 @@ def tokens_of_episodes(
     images, labels = episodes.places
     shown, places = np.unique(images, return_inverse=True)
     places = places.reshape(images.shape)
-    trained_on = model.recipe.task
-    assert isinstance(trained_on, OneShotImages)
-    patches = normalised_patches(drawings.images[shown], trained_on.channels)
+    patches = normalised_patches(drawings.images[shown], images_of(model.recipe.task).channels)
     embedding = model.embedding.astype(np.float64)
     positions = position_table(TOKENS, embedding.shape[1])
 

@@ -126,8 +126,7 @@ class Task:
             if split is not None:
                 check_examples(split, name)
                 check_agreement(train, split, name)
-        numbered = [tuple(map(str, range(count))) for count in train.heads]
-        named = numbered if names is None else names
+        named = [map(str, range(count)) for count in train.heads] if names is None else names
         return cls(train, test, tuple(map(tuple, named)), validation, **others)
 
     @property

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.data.characters import CharacterSplits, OneShotImages
+from sampler.data.characters import CharacterSplits, OneShotImages, images_of
 from sampler.data.episodes import (
     TOKENS,
     UNKNOWN,
@@ -87,8 +87,7 @@ class EpisodeData(LearningData):
     @property
     def images(self) -> OneShotImages:
         """Settings of the images that episodes show."""
-        assert isinstance(self.recipe.task, OneShotImages)
-        return self.recipe.task
+        return images_of(self.recipe.task)
 
     @property
     def channels(self) -> int:

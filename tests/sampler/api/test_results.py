@@ -14,17 +14,17 @@ import sampler
 from sampler.api.recipes import KNOWN, MOST_KNOWN, data_of
 from sampler.errors import ExitCode, InputError
 from tests import ROOT
-from tests.commands import FEW_DRAWS, TINY, environment, in_process, settings
-
-# TINY and FEW_DRAWS, in Python.
-RECIPE = sampler.Recipe(
-    name="tiny",
-    task=sampler.MarkovChain(examples_train=6, examples_test=10, tokens=4, features=6),
-    attention={"heads": [["good", "uniform"], ["uniform"]]},
-    network={"widths": 3},
-    posterior={"temperature": 1.0},
-    theory={"starts": 1},
+from tests.commands import (
+    FEW_DRAWS,
+    TINY,
+    TINY_IN_PYTHON,
+    environment,
+    in_process,
+    settings,
 )
+
+RECIPE = sampler.Recipe(**TINY_IN_PYTHON)
+# FEW_DRAWS, in Python.
 CHAINS = {
     "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3, "progress": False
 }  # fmt: skip

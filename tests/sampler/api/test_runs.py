@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 
 import sampler
-from tests.commands import without_drawing
+from tests.commands import TINY_IN_PYTHON, without_drawing
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
-RECIPE = sampler.Recipe(
-    name="tiny",
-    task=sampler.MarkovChain(examples_train=6, examples_test=10, tokens=4, features=6),
-    attention={"heads": [["good", "uniform"], ["uniform"]]},
-    network={"widths": 3},
-    posterior={"temperature": 1.0},
-    theory={"starts": 1},
-    sampler={"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3},
-)
+FEW_DRAWS = {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
+RECIPE = sampler.Recipe(**TINY_IN_PYTHON, sampler=FEW_DRAWS)
 
 
 @pytest.fixture(scope="module")
