@@ -80,6 +80,7 @@ REFUSED = [
     (learning(labels=1e160), TemperatureTooSmall, "overflow"),
     (nonlinear, TemperatureTooSmall, "rounding decides"),
     (lambda _: normalisers(np.array([[30.0], [1.0]])), ValueError, r"= 900; must be at most 709"),
+    (lambda _: normalisers(np.full((9, 1), 708.0**0.5)), ValueError, r"= 708; must be at most 707"),
     (saddle_point, ValueError, "float32"),
     (evidence("narrow"), ValueError, "width 1 = 4"),
     (evidence("one layer", max_steps=1), ValueError, "max_steps"),

@@ -1,6 +1,7 @@
 """Sizes, attention paths and attended inputs of an architecture."""
 
 import itertools
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +36,9 @@ def test_sizes_follow_the_definitions():
     expected = {"V_0": (5, 4), "V_1": (2, 6, 5), "V_2": (3, 7, 6), "a": (2, 7)}
     assert arch.weight_shapes == expected
     assert arch.weight_count == 20 + 60 + 126 + 14
+    # Order parameters are regular where each layer has as many units as they have rows.
+    for widths, regular in (((12, 6, 2), True), ((11, 6, 2), False), ((12, 6, 1), False)):
+        assert replace(arch, widths=widths).is_regular is regular
 
 
 @pytest.mark.parametrize("heads", [(3,), (3, 1, 2)])

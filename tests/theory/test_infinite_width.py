@@ -69,6 +69,19 @@ def test_best_temperature_is_that_of_a_fine_grid(rng):
     assert received.bound == ""
 
 
+@pytest.mark.parametrize(
+    ("square", "lowest", "ends"),
+    [(5.0, 0.0, (5e-6, 5e3)), (5.0, 0.02, (0.02, 5e3)), (0.0, 0.0, (0.3e-6, 0.3e3))],
+)
+def test_a_score_without_a_maximum_has_its_best_temperature_at_an_end(square, lowest, ends):
+    """Of nine decades about the mean square label; without any label, about the temperature 0.3."""
+    for sign, end, bound in zip((-1.0, 1.0), ends, ("lowest", "highest"), strict=True):
+        received = best_temperature(lambda t, sign=sign: sign * np.log(t), square, 0.3, lowest)
+        assert received.temperature == pytest.approx(end, rel=1e-12)
+        assert received.score == pytest.approx(sign * np.log(end), rel=1e-12)
+        assert received.bound == bound
+
+
 @pytest.mark.parametrize("rounding", [-6e-16, 0.0, 6e-16])
 def test_a_temperature_beside_the_mean_square_label_is_no_bound(rounding):
     """The score −(ln 𝒯 − ln ½)² has its maximum at ½."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.assertions import assert_equal_to_rounding
+from tests.dense import dense_kernel_of_infinite_width
 from tests.problems import ARCHITECTURES, random_problem
 from theory import (
     DenseEnergy,
@@ -20,8 +21,10 @@ from theory import (
     compress,
     kernel_alignment,
     predict,
+    solve_saddle_point,
     sub_network,
 )
+from theory.learning_problem import LARGEST_LABELS
 
 
 def rounding_of(problem, factor):
@@ -80,6 +83,20 @@ def test_energy_and_its_derivatives(name, more, rng):
     assert constant != 0.0
     for what, (received, expected) in enumerate(zip(*values[::-1], strict=True)):
         assert_equal_to_rounding(received, expected, **rounding, what=what)
+
+
+def test_limits_of_the_temperature_and_the_saddle_point_are_those_of_all_examples(rng):
+    """The rounding of tr K at infinite width, or the size of all labels where they are large."""
+    problem, small = both("one layer, two outputs", rng, 5)
+    arch = problem.architecture
+    kernel = dense_kernel_of_infinite_width(problem.attended, problem.attended, arch)
+    trace, squares = arch.outputs * np.trace(kernel), 1e20 * float(np.sum(problem.labels**2))
+    large = replace(problem, labels=1e10 * problem.labels)
+    for whole, expected in ((problem, 2.0**-52 * trace), (large, squares / LARGEST_LABELS)):
+        for one in (whole, compress(whole)):
+            assert one.lowest_temperature == pytest.approx(expected, rel=1e-12)
+    one, other = map(solve_saddle_point, (problem, small))
+    assert one.action == pytest.approx(other.action, rel=1e-10)
 
 
 def test_alignments(rng):

@@ -145,6 +145,7 @@ def test_predictors_by_brute_force(name, rng):
     """E[m] and E[v] + Var[m] with derivatives of a plain predictor along every direction."""
     problem = random_problem(SMALL[name], rng, temperature=0.3)
     expansion = solve_next_order(problem, solve_saddle_point(problem), evidence=False)
+    assert np.isnan(expansion.log_evidence)
     test = rng.standard_normal((3, *problem.attended.shape[1:]))
     around, plain = expansion.around, plain_predictor(problem, test)
     coordinates, point = around.posterior.coordinates, jnp.asarray(around.point)

@@ -16,6 +16,7 @@ from theory import (
 )
 from theory.observables import (
     accuracy,
+    binomial_error,
     correct,
     labels_are_classes,
     off_diagonal_share,
@@ -47,6 +48,15 @@ def test_of_several_classes_all_must_be_right():
     assert labels_are_classes(labels)
     np.testing.assert_array_equal(correct(mean, labels), [True, False, False])
     assert accuracy(mean, labels) == 1 / 3
+
+
+@pytest.mark.parametrize(("right", "examples"), [(0, 1), (7, 20), (500, 500)])
+def test_the_error_of_an_accuracy_is_half_of_wilsons_interval(right, examples):
+    of_one_deviation = scipy.stats.norm.cdf(1.0) - scipy.stats.norm.cdf(-1.0)
+    law = scipy.stats.binomtest(right, examples)
+    low, high = law.proportion_ci(of_one_deviation, method="wilson")
+    received = binomial_error(right / examples, examples)
+    assert received == pytest.approx((high - low) / 2, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from theory import (
 )
 from theory.energy import BLOCK, gram_of_lower, inverse_of_lower
 from theory.path_kernels import store_path_kernels
+from theory.size_limits import stored_bytes
 
 
 def path_kernels_by_loops(left, right, architecture):
@@ -67,6 +68,8 @@ def test_both_forms_equal_the_loops(name, rng):
         terms = architecture.path_count**2 * architecture.channels
         size = scale * np.abs(overlap).max()
         stored = store_path_kernels(form, architecture.outputs)
+        sizes = architecture.path_count, architecture.outputs
+        assert stored.nbytes == stored_bytes(4, None if other is None else 3, *sizes)
         for one in (form, stored):
             received = jax.jit(lambda form, factor: form.kernel(factor))(one, factor)
             assert_equal_to_rounding(received, expected, operations=2 * terms, scale=size)
@@ -95,6 +98,7 @@ def test_kernel_and_pull_back_are_those_of_the_features(forms, rng):
     (expected, expected_slopes), (kernel, slopes) = (
         jax.jit(kernel_and_slopes)(form, factor, slope) for form in forms
     )
+    assert forms[1].nbytes == stored_bytes(len(kernel), None, PATHS, 1)
     terms = PATHS**2 * CHANNELS * rank
     assert_equal_to_rounding(kernel, expected, operations=terms)
     assert np.array_equal(kernel, kernel.T)

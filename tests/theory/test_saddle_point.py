@@ -23,7 +23,7 @@ from theory import (
 )
 from theory import saddle_point as saddle_point_module
 from theory.action_functional import DenseAction
-from theory.saddle_point import descend
+from theory.saddle_point import descend, make_action, smallest_eigenvalue
 
 SOLVED = ["one layer, two outputs", "two layers", "narrow"]
 
@@ -114,7 +114,12 @@ def test_every_upper_layer_follows_from_its_neighbours(solved):
 def test_hessian_products_lead_to_the_same_place(monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(7))
     dense = solve_saddle_point(problem)
+    assert isinstance(make_action(problem), DenseAction)
+    with monkeypatch.context() as patched:
+        patched.setattr("theory.size_limits.DENSE_ACTION_COORDINATES", 0)
+        assert not isinstance(make_action(problem), DenseAction)
     monkeypatch.setattr("theory.size_limits.DENSE_HESSIAN_NUMBERS", 0)
+    assert not isinstance(make_action(problem), DenseAction)
     by_products = solve_saddle_point(problem, tolerance=dense.tolerance)
     assert by_products.converged, by_products.explain()
     np.testing.assert_allclose(
@@ -124,6 +129,12 @@ def test_hessian_products_lead_to_the_same_place(monkeypatch):
     one, other = (point_of(each.order_parameters.factors) for each in (by_products, dense))
     difference = np.abs(one - other).max()
     assert difference <= coordinate_error(dense) + coordinate_error(by_products)
+
+
+def test_the_smallest_eigenvalue_may_be_negative(rng):
+    turned = scipy.stats.ortho_group(30, seed=3).rvs()
+    matrix = (turned * np.linspace(-2.0, 5.0, 30)) @ turned.T
+    assert smallest_eigenvalue(partial(np.matmul, matrix), 30) == pytest.approx(-2.0, rel=1e-3)
 
 
 def test_too_few_steps_are_reported_as_such(rng):

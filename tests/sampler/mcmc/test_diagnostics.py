@@ -8,7 +8,15 @@ from arviz_stats.base import array_stats
 
 from sampler.mcmc import convergence
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose, worst_share
-from tests.problems import HMC, LONG, NUTS, TEMPERED, autoregressive, healthy_statistics
+from tests.problems import (
+    HMC,
+    LONG,
+    NUTS,
+    SPLIT_HMC,
+    TEMPERED,
+    autoregressive,
+    healthy_statistics,
+)
 
 
 def worst_ess(received):
@@ -83,9 +91,13 @@ def alone(draws, statistics):
         of |= {name: values.reshape(1, -1, *values.shape[2:]) for name, values in of.items()}
 
 
-def slow_energies(draws, statistics):
+def slow_energies_of_one_chain(draws, statistics):
     # BFMI of an AR(1) energy is 2 (1 − ρ) = 0.1
-    statistics["energy"] = autoregressive(np.random.default_rng(3), 0.95)
+    statistics["energy"][1] = autoregressive(np.random.default_rng(3), 0.95)[0]
+
+
+def no_step_short_enough_in_one_chain(draws, statistics):
+    statistics["step_size"][2] = 1e-11
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,8 @@ def slow_energies(draws, statistics):
         (slow_in_its_tails, "predictor:"),
         (without_r_hat, "predictor:"),
         (alone, ""),
-        (slow_energies, "BFMI 0."),
+        (slow_energies_of_one_chain, "BFMI 0."),
+        (no_step_short_enough_in_one_chain, "step size 1e-11"),
     ],
 )
 def test_what_must_fail_fails_with_its_reason_alone(spoil, reason, rng):
@@ -146,16 +159,30 @@ def test_elements_that_are_not_judged_must_move_too(rng):
     assert [one.split(":")[0] for one in received.reasons] == ["predictor[1]"]
 
 
-def test_divergences_fail_above_one_in_a_thousand_and_are_remarked_on_below(rng):
+@pytest.mark.parametrize(
+    ("algorithm", "what", "number"),
+    [(NUTS, "diverging", "divergences"), (SPLIT_HMC, "lost", "lost_points")],
+)
+def test_more_than_one_bad_trajectory_in_a_thousand_fails(algorithm, what, number, rng):
+    """Fewer are remarked on."""
     draws, statistics = healthy(rng)
-    statistics["diverging"][0, :4] = True  # 4 of 4000: the limit itself
-    received = diagnose(draws, statistics, NUTS)
+    statistics[what][0, :4] = True  # 4 of 4000: the limit itself
+    received = diagnose(draws, statistics, algorithm)
     assert received.passed
     assert len(received.remarks) == 1
-    statistics["diverging"][0, 4] = True
-    received = diagnose(draws, statistics, NUTS)
+    statistics[what][0, 4] = True
+    received = diagnose(draws, statistics, algorithm)
     assert len(received.reasons) == 1
-    assert received.numbers["divergences"] == 5
+    assert received.numbers[number] == 5
+
+
+def test_chains_side_by_side_wait_for_the_longest_trajectory_of_each_draw(rng):
+    draws, statistics = healthy(rng)
+    statistics["n_steps"] = rng.integers(1, 64, LONG)
+    waited = LONG[0] * sum(max(of_draw) for of_draw in statistics["n_steps"].T)
+    received = diagnose(draws, statistics, NUTS).numbers
+    assert received["sync_efficiency"] == pytest.approx(statistics["n_steps"].sum() / waited)
+    assert received["leapfrog_steps_per_draw"] == statistics["n_steps"].mean()
 
 
 def test_saturated_trajectories_are_only_remarked_on(rng):
@@ -189,7 +216,7 @@ def repeated(rng, common: float, repetitions: int = 8, particles: int = 128):
         "lowest_acceptance": 0.7 * ones,
         "lost": 0 * ones,
         "temperatures": 5 * ones,
-        "ancestor": np.broadcast_to(np.arange(particles), shape),
+        "ancestor": np.tile(np.arange(particles), (repetitions, 1)),
         "mode": np.zeros(shape),
         "log_evidence": 0.01 * rng.standard_normal((repetitions, 1)) * ones,
         "log_evidence_prior": np.nan * ones,
@@ -203,6 +230,45 @@ def test_repetitions_that_agree_pass(rng):
     assert received.r_hat_limit == R_HAT_OF_REPETITIONS
     assert worst_ess(received) > 400
     assert received.numbers["ancestors"] == [128] * 8
+
+
+def test_one_repetition_of_few_ancestors_is_remarked_on(rng):
+    """Fewer than one in twenty of its 128 particles at the start."""
+    for count, remarks in ((7, 0), (6, 1)):
+        draws, statistics = repeated(rng, 0.0)
+        statistics["ancestor"][5] %= count
+        received = diagnose(draws, statistics, TEMPERED)
+        assert received.numbers["ancestors"] == [128] * 5 + [count] + [128] * 2
+        assert len(received.remarks) == remarks
+
+
+def test_repetitions_of_one_centre_and_unequal_spread_fail(rng):
+    draws, statistics = repeated(rng, 0.0)
+    draws["order_parameter"][::2, :, 3] *= 3.0
+    received = diagnose(draws, statistics, TEMPERED)
+    assert [one.split(" ")[:2] for one in received.reasons] == [["order_parameter:", "R-hat"]]
+
+
+@pytest.mark.parametrize("heavy", [-1.0, 1.0])
+def test_effective_draws_of_tails_are_those_of_the_worse_one(heavy, rng):
+    """One element, half of whose repetitions have a heavy lower, or upper, tail."""
+    draws, statistics = repeated(rng, 0.0)
+    values = draws["order_parameter"][..., :1]
+    values[::2] *= np.where(heavy * values[::2] > 0.0, 2.0, 1.0)
+    statistics["log_evidence"] = np.zeros((8, 128))
+    found = diagnose({"x": values}, statistics, TEMPERED).quantities["x"]
+    beyond = values[..., 0] <= np.quantile(values, 0.05 if heavy < 0.0 else 0.95)
+    share = beyond.mean(axis=1).var(ddof=1) / beyond.var(ddof=1)
+    assert found.ess_tail == pytest.approx(8 / share, rel=1e-12)
+
+
+def test_repetitions_are_worth_no_more_than_all_their_draws(rng):
+    """All of them have the same numbers, in another order: their means do not vary at all."""
+    _, statistics = repeated(rng, 0.0)
+    statistics["log_evidence"] = np.zeros((8, 128))
+    same = np.array([rng.permutation(128) for _ in range(8)])[..., None]
+    found = diagnose({"x": same}, statistics, TEMPERED).quantities["x"]
+    assert (found.ess_bulk, found.ess_tail) == (8 * 128, 8 * 128)
 
 
 @pytest.mark.parametrize("repetitions", [4, 8, 32])

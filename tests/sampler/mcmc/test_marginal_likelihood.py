@@ -184,33 +184,31 @@ def log_evidence(edge: float) -> float:
     return float(np.log(scipy.integrate.quad(density, -10.0, edge, epsabs=1e-13)[0]))
 
 
-def judged(space) -> tuple[float, float, dict, object]:
-    """Evidence with its error from particles that begin at the prior, statistics and verdict."""
-    law = InitialDistribution.prior(space)
-    made = repetitions(law, count=256, times=8)
-    stored = statistics_of_all(made, [], law)
-    verdict = diagnose({"x": np.stack([one.points for one in made])}, stored, TEMPERED)
-    return *evidence_of(made), stored, verdict
-
-
 def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():
-    """The evidence is that of the part with a density: right where it is zero beyond."""
+    """The evidence is that of the part with a density: right where it is zero beyond.
+
+    Lost are draws at the start and ends of trajectories, of repetitions and of those from the prior
+    beside them.
+    """
     missing = log_evidence(10.0) - log_evidence(EDGE)
     assert missing > 0.1
     for beyond, counted in ((-np.inf, False), (np.nan, True), (np.inf, True)):
-        value, error, stored, verdict = judged(edged(beyond))
-        reasons = [one for one in verdict.reasons if "not a number" in one]
-        assert bool(reasons) is counted
-        assert bool(stored["lost"].sum()) is counted
+        law = InitialDistribution.prior(edged(beyond))
+        made = repetitions(law, count=256, times=8, seed=3)
+        begun = sum(begin(law, 256, (3, 0, number)).lost for number in range(8))
+        lost = np.array([one.lost for one in made])
+        assert bool(lost.sum() > begun) is counted
+        stored = statistics_of_all(made, made[:3], law)
+        assert stored["lost"][:, 0].tolist() == [*(2 * lost[:3]), *lost[3:]]
+        verdict = diagnose({"x": np.stack([one.points for one in made])}, stored, TEMPERED)
+        assert any("not a number" in one for one in verdict.reasons) is counted
         assert verdict.numbers["lost_points"] == stored["lost"][:, 0].sum()
         if beyond != np.inf:
+            value, error = evidence_of(made)
             assert_within_mcse(value, log_evidence(EDGE), error)
-    # Each repetition begins with so many draws from the prior beyond the edge.
-    expected = 256 * 8 * scipy.stats.norm.sf(EDGE)
-    space = edged(np.nan)
-    law = InitialDistribution.prior(space)
-    begun = sum(begin(law, 256, (9, 0, n)).lost for n in range(8))
-    assert abs(begun - expected) < 4.0 * np.sqrt(expected)
+        if counted:  # each begins with so many draws from the prior beyond the edge
+            expected = 256 * 8 * scipy.stats.norm.sf(EDGE)
+            assert abs(begun - expected) < 4.0 * np.sqrt(expected)
 
 
 @pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])

@@ -21,7 +21,7 @@ from sampler.mcmc.split_hmc import (
 from sampler.posterior.space import Gaussian, Space
 from sampler.settings.sampler import SHORT_WARMUP
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import ARCHITECTURES, SPLIT_HMC, chain_settings, random_problem, space_of
+from tests.problems import ARCHITECTURES, HMC, SPLIT_HMC, chain_settings, random_problem, space_of
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
 
 ALGORITHM = SPLIT_HMC
@@ -53,11 +53,19 @@ def test_a_normal_distribution_is_drawn_without_error():
     standard = Gaussian.standard(state["z"])
     moved_to, found = moved(state, standard, jnp.asarray(0.7), 3, normal())
     assert_equal_to_rounding(found["acceptance_rate"], 1.0, operations=200)
+    assert not found["diverging"]
     _, kick, _ = jax.random.split(state["key"], 3)
     momentum = jax.random.normal(kick, (3,))
     assert_equal_to_rounding(
         moved_to["z"], state["z"] * np.cos(2.1) + momentum * np.sin(2.1), operations=200
     )
+    # About a Gaussian that is much too wide the same steps are unstable: nothing is accepted.
+    wide = with_mode(Normal.diagonal(CENTRE, COVARIANCE), CENTRE, 50.0 * np.eye(3))
+    state = state_at(wide, state["z"], state["key"])
+    stayed, found = moved(state, standard, jnp.asarray(0.7), 3, wide)
+    np.testing.assert_array_equal(stayed["z"], state["z"])
+    assert found["diverging"]
+    assert not found["lost"]
 
 
 def test_a_trajectory_run_backwards_ends_where_it_began(space, rng):
@@ -137,7 +145,8 @@ def test_warmup_ends_with_what_it_has_found():
 @pytest.mark.slow
 def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     """By them a stiff normal distribution takes one step a draw, and draws do not depend on each
-    other; with those of the prior it takes as many steps as its condition asks for.
+    other; with those of the prior it takes as many steps as its condition asks for. Trajectories
+    without the rotation have steps of the order of its unit.
     """
     turned = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     scale = turned * np.geomspace(1e-2, 0.99, 5)
@@ -149,11 +158,23 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     without = collected(unit, replace(settings, draws=10))
     assert found.statistics["n_steps"].mean() <= 2.0
     assert without.statistics["n_steps"].mean() > 20.0
+    by_numpyro = collected(known, replace(settings, draws=10), HMC)
+    assert by_numpyro.statistics["step_size"].min() > 0.3
     draws = found.draws["x"]
     assert_mean(draws, np.zeros(5), "mean")
     assert_mean(draws**2, np.diag(scale @ scale.T), "variance")
     ess = array_stats.ess(draws, method="bulk", chain_axis=0, draw_axis=1)
     assert np.min(ess) >= SHARE_INDEPENDENT * 4 * 400
+
+
+@pytest.mark.slow
+def test_gradients_are_single_where_that_pays_and_costs_no_acceptance(space, monkeypatch):
+    """Of labels as large as these the slope has an error that is no longer small against one."""
+    large = space.with_labels(1e4 * space.data.labels)
+    assert ALGORITHM.suited(space) is space
+    monkeypatch.setattr("sampler.mcmc.split_hmc.FEWEST_NUMBERS", 1)
+    assert ALGORITHM.suited(space).gradient_dtype == "float32"
+    assert ALGORITHM.suited(large).gradient_dtype == "float64"
 
 
 def assert_mean(draws, expected, what) -> None:

@@ -176,8 +176,12 @@ def stored(phases) -> dict[str, np.ndarray]:
     return statistics_of_all(made["modes"], made["prior"], law)
 
 
-def test_two_starts_that_disagree_are_said_first(stored):
+def test_two_starts_that_disagree_are_said_first(phases, stored):
     found = TEMPERED.judge(stored)
+    *_, made = phases
+    of_prior = tuple(found.numbers[f"log_evidence_prior{end}"] for end in ("", "_error"))
+    assert of_prior == evidence_of(made["prior"])
+    assert TEMPERED.evidence(stored).trusted
     assert "from the prior missed a part" in found.warning
     assert not found.reasons  # the draws are those with the larger evidence
     weights = found.numbers["weights_of_modes"]
@@ -185,9 +189,11 @@ def test_two_starts_that_disagree_are_said_first(stored):
     assert weights[1] == pytest.approx(far)
     assert sum(weights) == pytest.approx(1.0)
     ours, theirs = (stored[name] for name in ("log_evidence", "log_evidence_prior"))
-    found = TEMPERED.judge(stored | {"log_evidence": theirs, "log_evidence_prior": ours})
+    exchanged = stored | {"log_evidence": theirs, "log_evidence_prior": ours}
+    found = TEMPERED.judge(exchanged)
     assert "from the modes missed a part" in found.warning
     assert len(found.reasons) == 1
+    assert not TEMPERED.evidence(exchanged).trusted
     # The same evidences from both: nothing to be said.
     assert TEMPERED.judge(stored | {"log_evidence_prior": ours}).warning == ""
 
@@ -279,6 +285,8 @@ def test_every_temperature_is_a_chunk_and_counts_once(chunks):
     assert path["power"].shape == (3, temperatures.max())
     assert np.isfinite(path["power"]).sum(axis=1).tolist() == temperatures.tolist()
     assert path["n_steps"].sum() < collected.total("n_steps")
+    lowest = np.nanmin(path["acceptance_rate"], axis=1)
+    np.testing.assert_array_equal(collected.statistics["lowest_acceptance"].T, [lowest] * 32)
     assert collected.seconds["warmup"] == pytest.approx(
         sum(chunk.seconds for chunk in chunks if chunk.phase == "warmup")
     )
