@@ -248,6 +248,23 @@ def test_of_many_elements_each_has_its_own_error_between_the_limits_of_chance(rn
     np.testing.assert_array_equal(equal.get_xdata(), equal.get_ydata())
 
 
+@pytest.mark.parametrize(
+    ("predictors", "drawn"),
+    [
+        (["infinite", "infinite_tuned"], ["infinite"]),
+        (["leading", "next", "mine", "infinite"], ["leading", "next", "mine"]),
+    ],
+)
+def test_infinite_width_stands_in_where_no_theory_predicts(predictors, drawn, rng):
+    theories = dict(zip(predictors, rng.standard_normal((len(predictors), 9)), strict=True))
+    predictions = {name: {"predictor_mean": one} for name, one in theories.items()}
+    sampled = Estimate(rng.standard_normal(9), np.full(9, 0.1))
+    compared = comparison_of({"predictor_mean": sampled}, predictions)
+    above, _ = draw_theory_against_draws(held(comparison=compared)).axes
+    for name, bars in zip(drawn, above.containers, strict=True):
+        assert_bars(bars, theories[name], sampled.value, sampled.mcse)
+
+
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_predictor_without_a_theory_is_drawn_by_rank_and_class(rng, outputs):
     """By the sign of one label, or by which of several outputs is that of the class."""

@@ -127,11 +127,14 @@ def test_scores_against_the_temperature_have_the_best_of_each_marked(tmp_path):
 
 
 def test_every_path_has_its_own_panel_with_values_and_errors_of_its_element(rng):
-    """Samples that failed are crosses; those of another space have values, but no differences."""
-    widths, paths = np.array([10, 30, 100, 300]), 3
-    sweep = over_widths(widths, {"leading": np.zeros(4)}, paths)
-    values, errors = rng.uniform(1.0, 2.0, (2, 4, 3, 3)), rng.uniform(1e-3, 2e-3, (4, 3, 3))
-    values[0] += 2.0  # all differences are far outside the noise
+    """Of the theory and of one of the user's own, element by element.
+
+    Samples that failed are crosses; those of another space have values, but no differences.
+    """
+    widths, paths, names = np.array([10, 30, 100, 300]), 3, ["leading", "mine"]
+    sweep = over_widths(widths, dict.fromkeys(names, np.zeros(4)), paths)
+    values, errors = rng.uniform(1.0, 2.0, (3, 4, 3, 3)), rng.uniform(1e-3, 2e-3, (4, 3, 3))
+    values[:2] += 2.0  # all differences are far outside the noise
     table = sweep.dataset.copy(deep=True)
     table["order_parameter"].values[:], table["order_parameter_error"].values[:] = values, errors
     table["diagnostics"].values[1], table["sampled_space"].values[2] = "fail", "weights"
@@ -139,21 +142,23 @@ def test_every_path_has_its_own_panel_with_values_and_errors_of_its_element(rng)
     for path in range(paths):
         (place,) = (n for n, ax in enumerate(by_title) if ax.get_title() == f"path {path}")
         above, below = by_title[place], by_title[place + 2]
-        theory, sampled = values[:, :, path, path]
-        error, gap = errors[:, path, path], np.abs(theory - sampled)
-        (curve,) = of_colour(above, style.THEORY)
-        np.testing.assert_array_equal(curve, np.stack([widths, theory], axis=1))
+        *theories, sampled = values[:, :, path, path]
+        error = errors[:, path, path]
         found = {tuple(bars_of(one)[0][:, 0].astype(int)): one for one in above.containers}
         assert set(found) == {(10, 300), (30,), (100,)}
         for shown, bars in found.items():
             at = np.searchsorted(widths, shown)
             assert_bars(bars, widths[at], sampled[at], error[at])
             assert (bars.lines[0].get_marker() == "x") == (shown == (30,))
-        at = [0, 3]
-        (bars,) = below.containers
-        assert_bars(bars, widths[at], gap[at], error[at])
-        (failed,) = (line for line in below.lines if line.get_marker() == "x")
-        np.testing.assert_allclose(failed.get_xydata(), [[30, gap[1]]])
+        crosses, at = [line for line in below.lines if line.get_marker() == "x"], [0, 3]
+        for name, theory, bars, failed in zip(
+            names, theories, below.containers, crosses, strict=True
+        ):
+            (curve,) = of_colour(above, style.colour_of(name, names))
+            np.testing.assert_array_equal(curve, np.stack([widths, theory], axis=1))
+            gap = np.abs(theory - sampled)
+            assert_bars(bars, widths[at], gap[at], error[at])
+            np.testing.assert_allclose(failed.get_xydata(), [[30, gap[1]]])
 
 
 def test_the_best_temperature_is_one_that_may_be_chosen(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,10 @@ from sampler.presentation.samples_tables import (
     sampler_table,
 )
 from sampler.presentation.several_runs import selection_table
+from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Table
 from sampler.presentation.views import elements_table
-from tests.told.held import comparison_of
+from tests.told.held import comparison_of, held, theory_of
 from tests.told.shown import assert_shows
 
 LONG = "U₁ good·random, output 10 × uniform·random, output 11"
@@ -75,6 +77,21 @@ def test_of_many_elements_the_diagonal_stands_with_its_own_errors(rng):
         assert gap.value == pytest.approx(1.0 - theory[at, at] / sampled[at, at], rel=1e-12)
 
 
+@pytest.mark.parametrize(("paths", "counted"), [(2, []), (6, [("6", "21")]), (16, [("15", "136")])])
+def test_printed_elements_are_counted_where_some_are_left_out(paths, counted, rng):
+    overlap = np.diag(rng.uniform(1.0, 3.0, paths))
+    names = tuple("abcdefghijklmnop"[:paths])
+    given = {"order_parameter": Estimate(overlap, np.full_like(overlap, 0.01))}
+    comparison = comparison_of(given, {"leading": {"order_parameter": 1.1 * overlap}}, names)
+    axes = ("path", "path_")
+    theory = theory_of({"leading": {"order_parameter": (axes, 1.1 * overlap)}})
+    text = comparison_text(held(theory, comparison=comparison))
+    assert re.findall(r"(\d+) of (\d+) elements", text) == counted
+    assert sum(line.split()[:1] == [name] for line in text.splitlines() for name in names) == (
+        3 if paths == 2 else min(paths, 15)
+    )
+
+
 HAMILTONIAN = {
     "bfmi": [0.9, 0.4, 0.7], "divergences": 6, "leapfrog_steps_per_draw": 12.5,
     "saturated_share": 0.03,
@@ -113,23 +130,37 @@ def test_numbers_of_learned_heads_have_their_own_errors_and_priors():
     numbers = [[1.5, 0.25, 1.25, 0.5, 1.001], [0.75, 0.125, 0.5, 0.0625, 1.002]]
     rows = [dict(zip(names, of, strict=True)) for of in numbers]
     table = pd.DataFrame(rows).assign(layer=1, head=[0, 2], name="learned", quantity="entropy")
-    value, mcse = np.diag([1.0, 2.0, 3.0]) + 0.5, np.arange(1.0, 10.0).reshape(3, 3) / 16
 
     class Heads(SampledHeads):
-        path_names = ("a", "b", "c")
         kind_of_errors = ""
-        order_parameter = Estimate(value, mcse)
 
         def to_dataframe(self) -> pd.DataFrame:
             return table
 
-    heads = Heads(xr.DataTree())
-    for (_, exact, *others), of in zip(heads_table(heads).rows, numbers, strict=True):
+    for (_, exact, *others), of in zip(
+        heads_table(Heads(xr.DataTree())).rows, numbers, strict=True
+    ):
         assert [exact.value, exact.error, *(one.value for one in others)] == of
-    pairs = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
-    for (name, exact), (i, j) in zip(matched_paths_table(heads).rows, pairs, strict=True):
-        assert {"abc"[i], "abc"[j]} == set(re.findall(r"\b[abc]\b", name))
+
+
+@pytest.mark.parametrize("paths", [5, 6, 17])
+def test_matched_paths_stand_with_their_own_errors(paths, rng):
+    """Fifteen pairs at most, else the diagonal, of which fifteen elements are counted."""
+    value, mcse = rng.uniform(0.1, 1.0, (2, paths, paths))
+
+    class Heads(SampledHeads):
+        path_names = tuple(f"p{path}" for path in range(paths))
+        kind_of_errors = ""
+        order_parameter = Estimate(value, mcse)
+
+    pairs = list(combinations_with_replacement(range(paths), 2))
+    if paths > 5:
+        pairs = [(i, i) for i in range(min(paths, 15))]
+    table = matched_paths_table(Heads(xr.DataTree()))
+    for (name, exact), (i, j) in zip(table.rows, pairs, strict=True):
+        assert set(re.findall(r"p\d+", name)) == {f"p{i}", f"p{j}"}
         assert (exact.value, exact.error) == (value[i, j], mcse[i, j])
+    assert re.findall(r"\d+", table.caption) == ([f"{len(pairs)}", f"{paths}"] if paths > 5 else [])
 
 
 def test_a_quantity_is_within_limits_by_all_of_its_numbers():
