@@ -9,10 +9,7 @@ import xarray as xr
 import sampler
 from sampler.analysis.predictors import of_predictor, predicted
 from sampler.analysis.user_theories import PREDICTED
-from sampler.data.make import build_task
 from sampler.jobs import stages
-from sampler.problem import build_problem
-from sampler.settings.recipe import load_recipe
 from tests.pages import STORED
 from tests.told.shown import numbers_in
 
@@ -80,12 +77,3 @@ def test_without_trusted_samples_nothing_is_said(results):
     theory, draws = results
     found = sampler.compare(theory, draws, own={SAME: leading_order(theory)})
     assert found.user_verdicts[SAME].tone == "bad"
-
-
-def test_what_follows_from_an_order_parameter_is_the_prediction_there(results):
-    theory, _ = results
-    recipe = load_recipe(STORED / "recipe.toml")
-    problem = build_problem(recipe, build_task(recipe))
-    received = problem.predictions_at(predicted(theory, "order_parameter"))
-    for name in ("predictor_mean", "predictor_variance"):
-        np.testing.assert_allclose(received[name], predicted(theory, name), rtol=1e-9, err_msg=name)

@@ -18,6 +18,7 @@ from sampler.streams import Stream, stream
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
 from tests.problems import ARCHITECTURES, NetworkData, weight_variances
+from tests.recipes import MARKOV, learned_recipe
 from tests.token_networks import loops, network_of
 from theory import path_features
 
@@ -31,6 +32,7 @@ SETTINGS = {
     "labels": "teacher",
 }
 HEADS = [["good", "random"], ["uniform"]]
+VARIANCES = (0.7, 1.3, 0.6, 1.1)
 
 
 def recipe_of(
@@ -40,7 +42,7 @@ def recipe_of(
         name="taught",
         task={**SETTINGS, "teacher_seed": seed, **settings},
         attention={"heads": HEADS},
-        network={"widths": list(widths), **(network or {})},
+        network={"widths": list(widths), "variances": list(VARIANCES), **(network or {})},
         posterior={"temperature": temperature, **(posterior or {})},
     )
 
@@ -48,7 +50,7 @@ def recipe_of(
 def features_of(task, recipe, split):
     """φ^π(x) [example, path, channel] of a split."""
     attended = attended_by_numpy(split, recipe.network.readout, task.pairs)
-    return path_features(attended, 1.0)
+    return path_features(attended, VARIANCES[0])
 
 
 # --- the law of the teacher
@@ -108,7 +110,10 @@ def test_a_network_outside_the_theory_teaches_as_its_definition_says():
     assert task.teacher.order_parameters == ()
     rng = stream(0, Stream.TEACHER_WEIGHTS)
     arch = recipe.network.architecture(task.heads, task.channels, task.outputs)
-    weights = {name: rng.standard_normal(shape) for name, shape in arch.weight_shapes.items()}
+    weights = {
+        name: math.sqrt(weight_variances(arch)[name]) * rng.standard_normal(shape)
+        for name, shape in arch.weight_shapes.items()
+    }
     data = NetworkData(inputs.test.inputs, inputs.test.attention, recipe.network.readout)
     expected = loops(network_of(arch, None, "relu"), data, weights)
     np.testing.assert_allclose(task.teacher.outputs["test"], expected, rtol=1e-12)
@@ -126,7 +131,17 @@ def test_the_temperature_is_drawn_where_it_has_a_prior():
     assert np.mean(logs) == pytest.approx(0.0, abs=4 * 0.5 / math.sqrt(150))
     assert np.std(logs) == pytest.approx(0.5, rel=4 / math.sqrt(300))
     known = make_labelled_task(recipe_of()).teacher
-    assert (known.temperature, known.variances) == (0.001, (1.0,) * 4)
+    assert (known.temperature, known.variances) == (0.001, VARIANCES)
+
+
+def test_a_teacher_of_infinite_width_has_the_order_parameters_of_its_limit():
+    network = {"variances": list(VARIANCES)}
+    taught = MARKOV | {"labels": "teacher"}
+    recipe = learned_recipe(task=taught, widths="infinite", network=network)
+    products = 1.3 * 0.6 * 1.1, 0.6 * 1.1, 1.1
+    overlaps = make_labelled_task(recipe).teacher.order_parameters
+    for overlap, product, size in zip(overlaps, products, (4, 2, 1), strict=True):
+        np.testing.assert_allclose(overlap, product * np.eye(size), rtol=1e-12)
 
 
 # --- what is kept, and how it goes through the program
@@ -153,6 +168,27 @@ def test_seeds_make_other_teachers_and_other_labels_are_the_tasks_own():
     own = make_labelled_task(recipe_of(labels="task"))
     assert own.teacher is None
     assert set(np.unique(own.train.labels)) == {-1.0, 1.0}
+
+
+def test_the_table_of_a_teacher_has_its_outputs_by_split_and_its_attention():
+    recipe = learned_recipe(
+        task=MARKOV | {"labels": "teacher"}, network={"variances": list(VARIANCES)}
+    )
+    task, table = make_labelled_task(recipe), sampler.teacher_of(recipe)
+    axes = {"train": "example", "test": "test_example", "validation": "validation_example"}
+    for name, axis in axes.items():
+        values = table[f"predictor_{name}"]
+        assert values.dims == (axis,)
+        np.testing.assert_array_equal(values, task.teacher.outputs[name][:, 0])
+    names = "order_parameter", "order_parameter_layer_2", "readout_order_parameter"
+    for name, overlap in zip(names, task.teacher.order_parameters, strict=True):
+        np.testing.assert_array_equal(table[name], overlap)
+    for layer, names in ((1, ["learned", "good"]), (2, ["random", "learned"])):
+        assert table[f"head_{layer}"].values.tolist() == names
+        chosen = task.train.attention[layer - 1][table["measured_example"]]
+        np.testing.assert_allclose(table[f"attention_{layer}"], chosen, rtol=1e-6, atol=1e-7)
+    assert table.attrs["temperature"] == 0.3
+    assert tuple(table.attrs["variances"]) == VARIANCES
 
 
 @pytest.mark.slow

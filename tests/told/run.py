@@ -176,7 +176,7 @@ def made(
     matrix = rng.standard_normal((rows, rows))
     attributes = {
         "converged": 1, "explanation": "saddle point converged", "temperature": temperature,
-        "infinite_tuned_by": "log_evidence", "widths": [width] * 3,
+        "infinite_tuned_by": "log_evidence", "widths": [2 * width, width, width + 5],
         "next_order_status": next_order, "next_order_explanation": NEXT_SAYS,
     }  # fmt: skip
     return Told(

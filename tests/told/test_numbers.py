@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.comparison import ComparisonTree
 from sampler.analysis.results import RunResults
 from sampler.jobs.stages import compare_stage
 from tests.assertions import assert_equal_to_rounding
 from tests.told import expected
-from tests.told.differences import difference, relative_elements
+from tests.told.differences import difference, largest_by_chance, relative_elements
 from tests.told.run import KINDS, SHAPES, TEST, Told, made, write
 
 # Quantities of which a difference as a whole is told, and its unit.
@@ -54,6 +55,12 @@ def test_the_summary_has_every_quantity_and_predictor(run):
     untrusted = {str(name) for name in summary["quantity"].values[(of_samples != "").values]}
     assert untrusted == (set() if run[0].kind == "repetitions" else {"elpd"})
     assert set(of_samples.values) <= {"", "not trusted"}
+
+
+def test_a_verdict_knows_the_smallest_width_and_of_a_temperature_that_was_sampled(run):
+    told, tree, *_ = run
+    assert tree.attrs["width"] == told.width
+    assert tree.attrs["temperature_sampled"] == ("temperature" in told.drawn)
 
 
 def test_values_and_their_errors(run):
@@ -131,6 +138,16 @@ def test_differences_as_a_whole(run):
     means = 10 * chains - 1 if run[0].weights is None else chains - 1
     for quantity, unit in DIFFERENCES.items():
         assert str(cells(run, "unit").sel(quantity=quantity).values) == unit
+        limits = [
+            largest_by_chance(float(compared), float(degrees))
+            for compared, degrees in zip(
+                *(cells(run, name).sel(quantity=quantity) for name in ("compared", "degrees")),
+                strict=True,
+            )
+            if np.isfinite(compared)
+        ]
+        received = ComparisonTree(run[1]).largest_by_chance(quantity)
+        assert received == pytest.approx(max(limits), rel=1e-9)
         for who, of in theories(run, quantity).items():
             at, where = {"quantity": quantity, "predictor": who}, f"{quantity}, {who}"
             ends = [

@@ -169,6 +169,7 @@ def test_columns_of_every_point(stored, table):
         assert int(here["width"]) == point.at[0]
         assert str(here["next_order_status"].values) == ("large" if point.at == LARGE else "fine")
         overlap = point.told.predictions["leading"]["order_parameter"]
+        assert str(here["sampled_space"].values) == "order_parameters" * point.is_sampled
         ratio = np.linalg.eigvalsh(overlap).sum() ** 2 / np.sum(np.linalg.eigvalsh(overlap) ** 2)
         assert float(here["participation_ratio"]) == pytest.approx(ratio, rel=1e-12)
         # U₁ of every predictor and of the samples.
@@ -177,8 +178,14 @@ def test_columns_of_every_point(stored, table):
             np.testing.assert_array_equal(here["order_parameter"].sel(predictor=who), exact)
         sampled = here["order_parameter"].sel(predictor="sampled").values
         if not point.is_sampled:
-            assert np.isnan(sampled).all()
+            assert np.isnan([*sampled.ravel(), here["r_hat"], here["ess"]]).all()
             continue
+        # The worst of all that was judged, of the bulk or of the tails.
+        content = point_directory(stored[0], point.label) / "comparison.json"
+        judged = json.loads(content.read_text())["diagnostics"]["quantities"].values()
+        assert float(here["r_hat"]) == max(one["r_hat"] for one in judged)
+        sizes = [one[f"ess_{part}"] for one in judged for part in ("bulk", "tail")]
+        assert float(here["ess"]) == min(sizes)
         one = expected.mean_of(point.told.drawn["order_parameter"], point.told.weights)
         np.testing.assert_allclose(sampled, one.value, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(here["order_parameter_error"], one.error, rtol=1e-9)
@@ -219,6 +226,16 @@ def test_verdicts_count_points_that_pass(stored):
     # At one temperature each width stands once, and all samples are sound there.
     of_one = [p for p in sweep.points if p.settings["posterior.temperature"] == TEMPERATURES[0]]
     assert sweep_trend(of_one).tone == "good"
+    # Where widths stand twice, the furthest from the theory and the nearest one are told.
+    sound = [point for point in sweep.points if point.trusted]
+    ends = sorted(sound, key=lambda point: point.number("order_parameter", name="below"))
+    shown = [one for one in numbers_in(sweep_trend(sweep.points).short) if one.unit == "%"]
+    for one, point in zip(shown, (ends[-1], ends[0]), strict=True):
+        value, error = (
+            point.number("order_parameter", name=name)
+            for name in ("difference", "difference_error")
+        )
+        assert one.shows(value, [error], "%")
 
 
 @pytest.mark.parametrize("tone", ["good", "caution", "neutral"])
@@ -234,7 +251,16 @@ def test_a_trend_is_told_as_it_is(stored, tone):
         replace(point, columns={**point.columns, "width": width})
         for point, width in zip(points, (10, 40), strict=True)
     ]
-    assert sweep_trend(of_widths).tone == tone
+    found = sweep_trend(of_widths)
+    assert found.tone == tone
+    # Both ends are told, the narrow one first.
+    shown = [one for one in numbers_in(found.short) if one.unit == "%"]
+    for one, point in zip(shown, points, strict=True):
+        value, error = (
+            point.number("order_parameter", name=name)
+            for name in ("difference", "difference_error")
+        )
+        assert one.shows(value, [error], "%")
 
 
 # --- the selection

@@ -1,5 +1,7 @@
 """`draws.nc`: names, axes and coordinates that other tools rely on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -8,13 +10,16 @@ from sampler.analysis.cross_validation import leave_one_out_table
 from sampler.analysis.draws import Draws
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.names import element_name, numbers_in_model
+from sampler.analysis.results import RunResults
+from sampler.analysis.validation import validation_predictors
 from sampler.jobs.stages import diagnose_stage
-from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS
+from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS, ThinnedDraws
 from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.result_files import read_draws, write_result
 from tests.problems import (
     CHAINS,
     DRAWS,
+    PATH_NAMES,
     collect,
     healthy_statistics,
     random_observables,
@@ -77,6 +82,10 @@ def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
         assert tree["prior_predictive"]["y"].dims == (*SAMPLED, *of_example)
         assert tree["posterior_predictive"]["y"].dtype == np.float32
         assert (tree["sample_stats"]["tree_depth"] == 3).all()  # 7 = 2³ − 1 steps
+        # The output is the fastest part of a row.
+        named = [name for name in PATH_NAMES for _ in range(outputs)]
+        for name, path in zip(named, tree["posterior"]["path"].values, strict=True):
+            assert path.startswith(name)
         labels = tree["observed_data"]["y"]
         assert labels.dims == of_example
         np.testing.assert_array_equal(np.ravel(labels), np.ravel(problem.learning.labels))
@@ -119,6 +128,67 @@ def test_draws_that_alone_were_kept_are_judged_when_they_are_read_back(rng):
         found = diagnose_stage(draws_tree(problem, collected, attributes))
         assert "predictor" in found.quantities
         assert found.passed is (apart == 0.0)
+
+
+def test_chains_with_exchangeable_heads_are_judged_by_eigenvalues(rng):
+    """What the problem fixes is known by the names of quantities."""
+    problem, shape = small_problem(rng), (CHAINS, DRAWS)
+    drawn = random_observables(problem, rng)
+    drawn["overlap_eigenvalues_1"] = rng.standard_normal((*shape, 3))
+    fixed = {"overlap_eigenvalues_1": np.array([True, False, True]), "predictor": np.zeros(5, bool)}
+    for exchangeable in (0, 1):
+        attributes = {"algorithm": "nuts", "max_tree_depth": 10}
+        attributes["exchangeable_heads"] = exchangeable
+        collected = collect(drawn, healthy_statistics(rng))
+        draws = Draws(draws_tree(problem, collected, attributes, fixed=fixed))
+        overlaps = set() if exchangeable else set(ORDER_PARAMETERS)
+        assert set(draws.judged) == {"overlap_eigenvalues_1", "predictor"} | overlaps
+    assert {name: of.tolist() for name, of in draws.fixed.items()} == {
+        "overlap_eigenvalues_1": [True, False, True]
+    }
+
+
+def test_labels_vary_by_the_temperatures_of_the_draws_whose_predictors_were_kept(rng):
+    temperature, predictor = rng.uniform(0.1, 2.0, (2, 40)), rng.standard_normal((2, 10, 5))
+    every = slice(None, None, 4)
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.Dataset({"temperature": (SAMPLED, temperature)}, {"draw": range(40)}),
+            "predictions": xr.Dataset(
+                {"predictor": ((*SAMPLED, "test_example"), predictor)}, {"draw": range(0, 40, 4)}
+            ),
+            "constant_data": xr.Dataset({"temperature": 0.5}),
+            "predictions_constant_data": xr.Dataset(
+                {"labels_test": (("test_example", "output"), np.ones((5, 1)))}
+            ),
+        }
+    )
+    noise = temperature[:, every].mean()
+    _, variance = Draws(tree).test_moments.posterior
+    expected = predictor.reshape(20, 5).var(axis=0, ddof=1) + noise
+    np.testing.assert_allclose(variance[:, 0], expected, rtol=1e-10)
+    received = RunResults.held(None, draws=tree).label_noise("sampled")
+    assert received == pytest.approx(noise, rel=1e-12)
+
+
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_of_weights_the_predictor_is_known_on_the_validation_split(is_sampled, rng):
+    """In some of the draws that were kept, each at its own temperature where that is sampled."""
+    problem = small_problem(rng)
+    labels = rng.standard_normal((5, 1))
+    problem = replace(problem, attended_validation=problem.attended_test, labels_validation=labels)
+    numbers = np.arange(0, 900, 3)
+    kept = ThinnedDraws(rng.standard_normal((2, 300, 5, 1)), numbers)
+    drawn = {"temperature": rng.uniform(0.1, 0.5, (2, 900))} if is_sampled else {}
+    table = validation_predictors(problem, kept, drawn)
+    assert table.sizes["draw"] == 100
+    chosen = np.searchsorted(numbers, table["draw"])
+    np.testing.assert_array_equal(numbers[chosen], table["draw"])
+    np.testing.assert_array_equal(table["predictor_mean"], kept.values[:, chosen])
+    assert (table["predictor_variance"] == 0.0).all()
+    noise = drawn["temperature"][:, table["draw"]] if is_sampled else 0.2
+    assert (table["temperature"] == noise).all()
+    np.testing.assert_array_equal(table["labels"], labels)
 
 
 def test_heads_of_a_window_have_their_numbers_in_the_model():

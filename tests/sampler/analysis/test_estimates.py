@@ -8,17 +8,18 @@ import pytest
 import xarray as xr
 from scipy.stats import chi2, ncx2
 
+from sampler.analysis.calibration import calibration_error
 from sampler.analysis.difference import (
-    FEWEST_DEGREES,
     Noise,
     SquaredDistance,
     difference_of,
     element_bound,
 )
-from sampler.analysis.estimates import OF_CHAINS, Estimate
+from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
 from sampler.analysis.scores import LabelMoments, density
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import TEST, autoregressive
+from tests.told import expected
 
 CHAINS, DRAWS, REPETITIONS = 4, 500, 400
 
@@ -52,6 +53,14 @@ def test_errors_are_as_large_as_their_mcse(estimator, coefficient, rng):
     assert abs(np.mean(estimate.mcse**2) / variance - 1.0) <= 4 * error + 2 / 40
 
 
+def test_a_repetition_that_missed_the_posterior_counts_little_beyond_the_others(rng):
+    """Below e^−1.5 of the mean weight it has that in the cumulants of the evidence."""
+    weights, draws = np.array([0.55, 0.449, 0.001]), rng.standard_normal((3, 50, 4))
+    received, one = Averages(weights).mean(draws), expected.mean_of(draws, weights)
+    np.testing.assert_allclose(received.value, one.value, rtol=1e-12)
+    np.testing.assert_allclose(received.mcse, one.error, rtol=1e-12)
+
+
 def test_bootstrap_of_what_never_changes_has_no_error(rng):
     """Not even rounding: shares like 0.959 have none of their own."""
     batches = 1.0 + rng.random((20, 1000))
@@ -82,6 +91,15 @@ def test_draws_that_hardly_differ_have_no_negative_variance(rng):
         lambda mean, variance: density(mean, variance, labels).mean("test_example")
     )
     assert np.isfinite([found.value, found.mcse]).all()
+
+
+def test_certain_predictions_are_in_the_last_bin():
+    """Each of two predictors has bins of its own."""
+    chances = np.array([[1.0, 0.95, 0.0, 0.05], [0.0, 0.05, 0.45, 0.55]])[..., None]
+    positive = np.array([True, False, False, True])[:, None]
+    found = calibration_error(chances, positive)
+    # Surpluses 0 + 0.95 and 0 − 0.95; then −1 + 0.05, 0.45 and −0.45.
+    np.testing.assert_allclose(found, [1.9 / 4, 1.85 / 4])
 
 
 # --- differences: their coverage is in `tests/calibration`
@@ -130,19 +148,20 @@ def test_a_bound_of_one_element_is_that_of_a_difference_of_one_number():
 
 
 @pytest.mark.parametrize(
-    ("mcse", "degrees", "expected"),
+    ("mcse", "degrees", "state"),
     [
         (0.001, 39, "resolved"),
-        (0.001, FEWEST_DEGREES - 1, "not enough draws"),
+        (0.001, 7, "resolved"),
+        (0.001, 6, "not enough draws"),
         (0.001, 0, "not enough draws"),
         (0.9, 39, "not enough draws"),  # the quantity itself is hardly there
     ],
 )
-def test_what_can_be_said_of_a_difference(mcse, degrees, expected):
+def test_what_can_be_said_of_a_difference(mcse, degrees, state):
     """Also where errors are known by almost nothing; elements without a number are left out."""
     value, error = np.array([1.0, 3.0, 2.0]), np.array([mcse, mcse, np.nan])
     theory = np.array([0.5, np.nan, 2.0])
     received = difference_of(theory, Estimate(value, error, None, degrees))
-    assert received["state"] == expected
+    assert received["state"] == state
     assert received["compared"] == 1
     assert difference_of(theory, Estimate(value, np.full(3, np.nan), None, 39)) == {}

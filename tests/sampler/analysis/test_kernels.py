@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.analysis import kernels
 from sampler.analysis.comparison import compare
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.kernels import (
@@ -31,7 +32,7 @@ from tests.problems import (
     random_problem,
     small_problem,
 )
-from theory import compress, kernel_alignment
+from theory import Architecture, compress, kernel_alignment
 
 PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})
 
@@ -63,6 +64,24 @@ def test_kernels_shown_are_those_of_the_network(rng, outputs):
     table = shown_features(problem)
     assert tuple(table["kernel_path"].values) == PATH_NAMES
     np.testing.assert_array_equal(table["labels_shown"], problem.labels)
+
+
+def test_of_many_channels_and_paths_fewer_numbers_are_shown(rng, monkeypatch):
+    """Combined channels leave the kernel as it is; of many paths it is that of fewer examples."""
+    architecture = Architecture((2,), (4, 5), (0.7, 1.3, 0.6), channels=30)
+    learning = random_problem(architecture, rng, examples=8)
+    problem = showing_all(Problem(learning, learning.attended[:1], None, ("a", "b"), ()))
+    overlap = np.array([[2.0, -0.5], [-0.5, 1.0]])
+    expected = mean_kernel(problem, overlap)
+    for most, count in ((2**20, 8), (2 * 30 * 3, 6), (10, 2)):
+        monkeypatch.setattr(kernels, "MOST_NUMBERS", most)
+        table = shown_features(problem)
+        assert table.sizes["feature"] == 2 * count < 30
+        chosen = table["shown_example"].values
+        assert len(chosen) == len(np.unique(chosen)) == count
+        np.testing.assert_array_equal(table["labels_shown"], np.asarray(learning.labels)[chosen])
+        received = kernel_of(problem, overlap)["kernel"][1]
+        np.testing.assert_allclose(received, expected[np.ix_(chosen, chosen)], rtol=1e-10)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -120,8 +139,8 @@ def test_a_kernel_that_is_noise_alone_is_like_no_other(rng):
 
 
 @pytest.mark.parametrize("kind", ["one output", "two outputs", "rows"])
-def test_alignment_of_draws_is_that_of_their_mean_kernel(kind, rng):
-    """Of all examples, also where fewer rows stand for them."""
+def test_alignment_of_draws_is_that_of_their_mean_kernel(kind, rng, monkeypatch):
+    """Of all examples, also where fewer rows stand for them, and of the first components."""
     if kind == "rows":
         whole = random_problem(ARCHITECTURES["one head"], rng, examples=9)
         rows = compress(whole)
@@ -136,6 +155,10 @@ def test_alignment_of_draws_is_that_of_their_mean_kernel(kind, rng):
     kernel = dense_kernel(whole.attended, whole.attended, mean, whole.architecture)
     expected = kernel_alignment(jnp.asarray(kernel), jnp.asarray(whole.labels).reshape(-1))
     np.testing.assert_allclose(received, expected[: len(received)], rtol=1e-8)
+    monkeypatch.setattr(kernels, "COMPONENTS", 2)
+    monkeypatch.setattr(kernels, "FOLLOWED", 4)
+    received = sampled_alignment_of(problem, drawn)["kernel_alignment"]
+    np.testing.assert_allclose(received, expected[:2], rtol=1e-8)
 
 
 def test_errors_of_the_alignment_are_how_far_it_scatters(rng):

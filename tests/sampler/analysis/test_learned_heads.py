@@ -1,15 +1,18 @@
 """Sampled attention in matched order: planted heads, numbers by loops, and what they are of."""
 
+from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arviz_stats.base import array_stats
 
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimates import OF_CHAINS
 from sampler.analysis.kernels import learned_kernels
-from sampler.analysis.learned_heads import SampledHeads, attention_table
+from sampler.analysis.learned_heads import SampledHeads, attention_table, matched_rows
 from sampler.attention.similarity import (
     attention_distances,
     attention_entropies,
@@ -89,6 +92,52 @@ def test_exchanging_heads_at_random_leaves_means_of_matrices_and_numbers_as_they
         assert sorted(equal) == [False, True]
 
 
+@pytest.mark.slow
+def test_numbers_of_draws_are_those_of_their_matrices():
+    """Entropies, and distances from the prior mean of a head's own kind, of heads at their places.
+
+    With means over draws of chains, their errors and R-hat as of ArviZ.
+    """
+    problem, logits, _ = taught()
+    tree = draws_tree(problem, collected(around(logits, spread=1.0)), ATTRIBUTES)
+    stored, frame = tree["attention"], SampledHeads.of(tree).to_dataframe()
+    frame = frame.set_index(["layer", "head", "quantity"])
+    single = np.searchsorted(stored["measured_draw"], stored["single"])
+    for layer, groups in ((1, [[0, 2], [1]]), (2, [[0, 1]])):
+        prior = stored[f"attention_{layer}_prior"].values
+        for group in groups:  # one law, one mean
+            assert np.ptp(prior[:, group], axis=1).max() == 0.0
+        for chain, draw in np.ndindex(CHAINS, len(single)):
+            matrices = stored[f"attention_{layer}_single"].values[chain, draw].astype(float)
+            there = chain, single[draw]
+            for head in range(matrices.shape[1]):
+                one, mean = matrices[:, head], prior[:, head]
+                entropy = -np.mean(np.sum(one * np.log(one), axis=1))
+                distance = np.mean(np.sum(np.abs(one - mean), axis=1)) / 2
+                for name, expected in (("entropy", entropy), ("distance", distance)):
+                    received = stored[f"{name}_{layer}"].values[there][head]
+                    assert received == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    for (layer, head, quantity), row in frame.iterrows():
+        drawn = stored[f"{quantity.split()[0]}_{layer}"].values[..., head]
+        expected = [
+            drawn.mean(),
+            array_stats.mcse(drawn, chain_axis=0, draw_axis=1, method="mean"),
+            array_stats.rhat(drawn, chain_axis=0, draw_axis=1, method="rank"),
+        ]
+        np.testing.assert_allclose(row[["value", "error", "r_hat"]].astype(float), expected)
+
+
+def test_rows_of_paths_and_outputs_go_with_their_heads():
+    """Two layers of 2 and 3 heads, two outputs: row (path, output) in matched order."""
+    orders = np.array([1, 0]), np.array([2, 0, 1])
+    rows = matched_rows([order[None, None] for order in orders], 12)[0, 0]
+    expected = [
+        (orders[0][first] * 3 + orders[1][second]) * 2 + output
+        for first, second, output in product(range(2), range(3), range(2))
+    ]
+    assert rows.tolist() == expected
+
+
 def random_matrices(heads, seed):
     columns = np.random.default_rng(seed).dirichlet(np.ones(5), (3, heads, 4))
     return columns.swapaxes(-1, -2)
@@ -163,14 +212,21 @@ def test_order_parameters_go_with_their_paths():
 
 
 @pytest.mark.slow
-def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
-    """K = Σ U^{(π,c),(π',d)} φ^π(x)·φ^π'(y), draw by draw; alignment as the theory defines it."""
+@pytest.mark.parametrize("infinite", [False, True])
+def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it(infinite):
+    """K = Σ U^{(π,c),(π',d)} φ^π(x)·φ^π'(y), draw by draw; alignment as the theory defines it.
+
+    At infinite width no U is drawn: it is σ_1² σ_2² σ_a² 1.
+    """
     problem, logits, _ = taught()
-    draws = around(logits)
+    network = replace(problem.network, variances=(0.7, 1.3, 0.6, 1.1))
+    problem, draws = replace(problem, network=network), around(logits)
     random = np.random.default_rng(9)
     factors = random.standard_normal((CHAINS, DRAWS, 6, 6))
     overlaps = factors @ factors.swapaxes(-1, -2)
-    given = collected(draws | {"order_parameter": overlaps})
+    given = collected(draws if infinite else draws | {"order_parameter": overlaps})
+    if infinite:
+        overlaps = np.broadcast_to(1.3 * 0.6 * 1.1 * np.eye(6), overlaps.shape)
     table = learned_kernels(problem, given, OF_CHAINS)
     shown = table["shown_example"].values
     arch, expected = problem.architecture, np.zeros((7, 7))

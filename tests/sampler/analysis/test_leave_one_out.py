@@ -16,14 +16,17 @@ import sampler.problem
 from sampler.analysis import cross_validation
 from sampler.analysis.cross_validation import (
     error_of_total,
+    leave_one_out_table,
     limit_of_k,
     pointwise_elpd,
     relative_efficiency,
 )
 from sampler.analysis.estimates import Averages
+from sampler.mcmc.collected_draws import LIMITS
 from sampler.network import network_outputs
 from tests import FIXTURES
 from tests.dense import dense_kernel
+from tests.problems import TRAIN, autoregressive, collect, small_problem, within
 from theory import OrderParameters
 
 TEMPERATURE = 0.3
@@ -106,18 +109,25 @@ def test_terms_are_those_of_arviz(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repetitions", [None, 8])
-def test_the_error_of_the_sum_is_that_of_independent_repetitions(repetitions, rng):
-    """Terms come from the same draws: θ of N(0, 0.3²), where ln p(y_i | θ) = −(y_i − θ)²/2."""
+def test_errors_are_those_of_independent_repetitions(repetitions, rng):
+    """Of terms and their sum, which come from the same draws, autocorrelated in chains.
+
+    θ of N(0, 0.3²), where ln p(y_i | θ) = −(y_i − θ)²/2.
+    """
     labels = np.linspace(-1.0, 2.0, 12)
     averages = Averages(None if repetitions is None else np.full(repetitions, 1.0 / repetitions))
-    sums, errors = [], []
+    shape, correlation = (repetitions or 2, 1600 // (repetitions or 2)), 0.0 if repetitions else 0.7
+    found, errors = [], []
     for _ in range(200):
-        drawn = 0.3 * rng.standard_normal((repetitions or 2, 1600 // (repetitions or 2), 1))
+        drawn = 0.3 * autoregressive(rng, correlation, shape)[..., None]
         terms, moved = pointwise_elpd(-0.5 * (labels - drawn) ** 2, averages)
-        sums.append(terms["elpd"].sum())
-        errors.append(error_of_total(moved, averages))
-    # A standard deviation of 200 values is known to 5 %.
-    assert np.mean(np.square(errors)) ** 0.5 == pytest.approx(np.std(sums, ddof=1), rel=0.2)
+        found.append([*terms["elpd"], terms["elpd"].sum()])
+        errors.append([*terms["mcse"], error_of_total(moved, averages)])
+    # A standard deviation of 200 values is known to 5 %; how many draws those of a chain are worth
+    # is not the same for all terms, of which one number is known.
+    ratio = np.mean(np.square(errors), axis=0) ** 0.5 / np.std(found, axis=0, ddof=1)
+    assert ratio[-1] == pytest.approx(1.0, rel=0.2)
+    np.testing.assert_allclose(ratio[:-1], 1.0, rtol=0.35)
 
 
 def test_few_draws_give_numbers_for_every_example():
@@ -146,6 +156,33 @@ def test_repetitions_count_by_their_weights():
     np.testing.assert_allclose(found["mcse"], np.sqrt(square), rtol=1e-12)
     alone, _ = pointwise_elpd(values, Averages(np.array([0.0, 1.0, 0.0])))
     np.testing.assert_allclose(alone["elpd"], -np.log(inverse[1]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("thinned", [False, True])
+def test_the_table_of_a_run_has_the_terms_of_its_weighted_draws(thinned, rng):
+    """Of those that were kept; with the labels, by which runs are known to have the same."""
+    problem, values = small_problem(rng), rng.standard_normal((2, 8, TRAIN))
+    weights = np.array([0.25, 0.75])
+    statistics = {
+        "lp": np.zeros((2, 8)),
+        "ancestor": np.ones((2, 8)),
+        "log_evidence": np.log(weights)[:, None] * np.ones((2, 8)),
+    }
+    limits = within(values.nbytes // 8, names=("log_likelihood",)) if thinned else LIMITS
+    collected = collect({"log_likelihood": values}, statistics, limits=limits)
+    kept = collected.thinned["log_likelihood"].values if thinned else values
+    assert (kept.shape[1] < 8) == thinned
+    table = leave_one_out_table(problem, collected, "weights")
+    inverse = np.exp(-np.asarray(kept, float)).mean(axis=1)
+    np.testing.assert_allclose(table["elpd"], -np.log(weights @ inverse), rtol=1e-5)
+    assert table.attrs["draws"] == 2 * kept.shape[1]
+    labels = np.asarray(problem.labels, dtype=np.float64)
+    np.testing.assert_array_equal(table["y"], labels)
+    assert table.attrs["labels"] == hashlib.sha256(labels.tobytes()).hexdigest()
+    # What each draw moves the sum by, to first order: the error of their weighted mean.
+    apart = (1.0 - inverse / (weights @ inverse)).sum(axis=1)
+    error = Averages(weights).mean(np.broadcast_to(apart[:, None], (2, 8))).mcse
+    assert table.attrs["mcse_of_sum"] == pytest.approx(float(error), rel=1e-5)
 
 
 @pytest.mark.slow

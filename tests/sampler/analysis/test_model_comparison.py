@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from sampler.analysis.model_comparison import Model, best_first, compare_models_of
+from sampler.analysis.model_comparison import (
+    Model,
+    best_first,
+    compare_models_of,
+    names_of_runs,
+)
 from sampler.analysis.results import RunResults
 from sampler.errors import InputError
 from sampler.jobs.stages import compare_tables
@@ -28,7 +33,7 @@ def run_of(told: Told, sampled: bool = True, labels: str = "of these labels") ->
 
 @pytest.fixture(scope="module")
 def told() -> Told:
-    return made("repetitions")
+    return made("repetitions", temperature_sampled=True)
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +59,15 @@ def test_the_leading_order_is_no_rival_of_the_posterior_that_it_approximates(run
     ],
 )
 def test_without_sound_samples_the_leading_order_stands_in_by_its_name(kind, sound, sampled):
-    run = run_of(made(kind, sound=sound), sampled)
+    told = made(kind, sound=sound)
+    run = run_of(told, sampled)
     found = compare_models_of([("one", run)])
+    if sampled:  # last, and not compared with the others
+        last = found.iloc[-1]
+        assert found.index[-1] == f"one, {run.name_of('sampled')}"
+        assert last[["rank", "elpd_diff", "weight", "accuracy_diff"]].isna().all()
+        assert last["elpd"] == pytest.approx(told.left_out["elpd"].sum())
+        assert last["unreliable"] == (3 if kind == "chains" else 0)
     (name,) = (name for name in found.index if run.name_of("leading") in name)
     assert name.endswith(")")  # says what it stands in for
     assert name != f"one, {run.name_of('leading')}"
@@ -78,12 +90,31 @@ def test_test_scores_of_models_are_apart_by_the_paired_error(run, told):
     scores = {name: scores_of(told, names[name]) for name in found.index}
     best = scores[found.index[0]]
     for name, row in found.iterrows():
+        evidence, error = told.evidence[:2]
+        if names[name] != "sampled":
+            evidence, error = told.predictions[names[name]]["log_evidence"], 0.0
+        numbers = row[["log_evidence", "log_evidence_error"]].astype(float)
+        np.testing.assert_allclose(numbers, [evidence, error], rtol=1e-9)
         for score in SCORES:
             assert row[score] == pytest.approx(np.mean(scores[name][score]), rel=1e-9)
             apart = best[score] - scores[name][score]
             assert row[f"{score}_diff"] == pytest.approx(np.mean(apart), rel=1e-9, abs=1e-15)
             error = np.std(apart, ddof=1) / np.sqrt(TEST)
             assert row[f"{score}_dse"] == pytest.approx(error, rel=1e-9, abs=1e-15)
+
+
+def test_an_evidence_that_is_not_trusted_stands_beside_no_model():
+    run = run_of(made("repetitions", evidence_trusted=False))
+    found = compare_models_of([("one", run)])["log_evidence"].isna()
+    assert found.index[found].tolist() == [f"one, {run.name_of('sampled')}"]
+
+
+def test_runs_have_the_shortest_names_that_tell_them_apart(tmp_path):
+    """The same directory has one name, however often it is named."""
+    one, other, third = (tmp_path / name for name in ("a/run", "b/run", "b/other"))
+    assert names_of_runs([one, third]) == ["run", "other"]
+    assert names_of_runs([one, other, third]) == ["a/run", "b/run", "b/other"]
+    assert names_of_runs([one, one]) == ["run", "run"]
 
 
 def test_scores_on_other_test_labels_are_not_paired(run):

@@ -136,6 +136,22 @@ def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
             assert_equal_to_rounding(received, expected, **ROUNDING, what=f"{score} {who}")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_predictions_at_an_order_parameter_are_those_of_dense_algebra(name, rng):
+    """For a theory of one's own, in the shapes that it has them."""
+    problem = problem_of(name, rng)
+    rows, outputs = problem.architecture.order_parameter_sizes[0], problem.architecture.outputs
+    factor = rng.standard_normal((rows, rows))
+    overlap = factor @ factor.T / rows
+    received = problem.predictions_at(overlap)
+    moments = dense_predictor(problem.learning, problem.attended_test, overlap)
+    shape = (TEST,) if outputs == 1 else (TEST, outputs)
+    for moment, expected in zip(("mean", "variance"), moments, strict=True):
+        found = received[f"predictor_{moment}"]
+        assert_equal_to_rounding(found, expected.reshape(shape), **ROUNDING, what=moment)
+        assert found.shape == shape
+
+
 # --- scores of draws on the validation split
 
 

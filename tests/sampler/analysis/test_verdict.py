@@ -113,3 +113,9 @@ def test_the_verdict_on_the_draws_follows_from_their_diagnostics(diagnostics, ex
     warning = (diagnostics["warning"],) if "warning" in diagnostics else ()
     assert warned.reasons == warning + unwarned.reasons
     assert ("Doubted." in warned.reasons) == (diagnostics["verdict"] == "pass")
+
+
+def test_a_temperature_that_was_sampled_is_told():
+    found = compared(0.25, 0.01)
+    given, sampled = (verdict_on(found, "leading", temperature_sampled=of) for of in (False, True))
+    assert len(sampled.reasons) == len(given.reasons) + 1

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
 import sampler
+from sampler.api import estimators
 from sampler.api.estimators import seed_from
 from sampler.problem import square_roots
 from theory import Predictor, predict
@@ -40,7 +41,7 @@ def fitted(data):
     return estimator
 
 
-def test_predictions_are_averages_over_draws(data, fitted):
+def test_predictions_are_averages_over_draws(data, fitted, monkeypatch):
     """Mean, variance and probability from the draws of U_1, one by one, by their definitions."""
     X, _ = data
     problem = sampler.make_problem(fitted.recipe_)
@@ -65,6 +66,8 @@ def test_predictions_are_averages_over_draws(data, fitted):
     assert fitted.reliability_.tone == "bad"
     for name in ("mean", "variance"):
         assert (found[f"{name}_mcse"].values > 0).all()
+    monkeypatch.setattr(estimators, "EXAMPLES_AT_ONCE", 3)  # of four
+    xr.testing.assert_allclose(fitted.predictive(X[9:]), found, rtol=1e-12)
 
 
 def test_repetitions_are_weighed_by_their_evidence(data, fitted):

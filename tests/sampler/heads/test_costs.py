@@ -7,8 +7,9 @@ import pytest
 import xarray as xr
 from scipy.stats import binom
 
+from sampler.analysis.estimates import Estimate
 from sampler.heads import cost_tables, figures
-from sampler.heads.cost_tables import cost_at, doubt_of_model, order_of
+from sampler.heads.cost_tables import cost_at, doubt_of_model, order_of, removable_text
 from sampler.heads.costs import (
     ablation,
     costs,
@@ -22,8 +23,12 @@ from sampler.heads.costs import (
 )
 from sampler.heads.importance import LabelledModel, importance, loss_slopes, losses
 from sampler.heads.path_sum import PathSum, all_heads
+from sampler.presentation import style
 from sampler.presentation.style import figure_style
 from sampler.streams import Stream, stream
+from tests.sampler.presentation.drawn import assert_bars, bars_of, of_colour
+from tests.told.held import comparison_of, held, theory_of
+from tests.told.shown import assert_shows, numbers_in
 from theory.observables import binomial_error
 
 EXAMPLES, HEADS = 64, (2, 3)
@@ -205,6 +210,22 @@ def test_a_model_that_tells_nothing_is_doubted():
     assert not doubt_of_model(largest())
 
 
+def test_the_text_of_a_set_has_its_costs_on_both_splits():
+    """Accuracies in points; how many heads go, and how many other examples would choose."""
+    found = largest(limit=0.2, test=labelled(further=1))
+    shown, known = numbers_in(" ".join(removable_text(found).split())), found.attrs
+    whole = known["whole_loss"], known["whole_loss_error"]
+    expected = [(*whole, 1.0, ""), (*cost_at(found, "test_loss"), 1.0, "")]
+    expected += [
+        (*cost_at(found, f"{split}_accuracy"), 100.0, "points") for split in ("validation", "test")
+    ]
+    for value, error, scale, unit in expected:
+        assert any(one.shows(scale * value, [scale * error], unit) for one in shown), value
+    assert any(one.shows(20.0, (), "points") for one in shown)  # the limit
+    sizes = [known[name] for name in ("count", "low", "high", "examples", "examples_validation")]
+    assert {str(number) for number in (*sizes, len(EVERY))} <= {one.value for one in shown}
+
+
 @pytest.mark.parametrize(
     "labels",
     [
@@ -265,8 +286,9 @@ def measured() -> xr.Dataset:
         values = random.random(len(SHOWN))
         numbers |= {key: ("head", values), f"{key}_error": ("head", 0.1 * values)}
     accuracy = ("order", "removed"), np.linspace(0.9, 0.7, 12).reshape(4, 3)
-    for who in cost_tables.IN_ORDER:
-        numbers |= {who: accuracy, f"{who}_error": (accuracy[0], np.full((4, 3), 0.01))}
+    for place, who in enumerate(cost_tables.IN_ORDER):
+        shares = accuracy[1] ** (1 + place)
+        numbers |= {who: (accuracy[0], shares), f"{who}_error": (accuracy[0], 0.1 * shares)}
     coordinates = {
         "layer": ("head", [layer for layer, _ in SHOWN]),
         "number": ("head", [head for _, head in SHOWN]),
@@ -291,12 +313,27 @@ def test_the_cost_by_mean_and_taylor_importance_lead_at_any_width(measured, widt
     assert rows == named
 
 
-def test_at_random_is_the_mean_with_its_spread(measured):
-    table = cost_tables.orders_table(measured)
-    place = next(at for at, column in enumerate(table.columns) if "random" in column.header)
-    drawn = measured["accuracy_in_order"].values[2:]
-    received = [row[place].value for row in table.rows]
-    np.testing.assert_allclose(received, drawn.mean(axis=0))
+def test_cells_are_the_measured_costs_with_their_errors(measured):
+    """Accuracies in points."""
+    order = np.argsort(-measured["mean_loss"].values)
+    for row, at in zip(cost_tables.heads_table(measured).rows, order, strict=True):
+        for cell, key in zip(row[1:], cost_tables.COLUMNS, strict=True):
+            scale = 100.0 if key.endswith("accuracy") else 1.0
+            value, error = (scale * float(measured[name][at]) for name in (key, f"{key}_error"))
+            assert_shows(str(cell), value, [error], what=key)
+
+
+def test_accuracies_in_order_are_those_of_model_and_theory(measured):
+    """By the numbers of heads; at random the mean with its spread."""
+    rows = cost_tables.orders_table(measured).rows
+    expected = []
+    for who in ("accuracy_in_order", "theory_accuracy_in_order"):
+        by_score, by_taylor, *drawn = 100.0 * measured[who].values
+        expected += [(by_score, None), (by_taylor, None)]
+        expected.append((np.mean(drawn, axis=0), np.std(drawn, axis=0, ddof=1)))
+    for count, row in enumerate(rows):
+        for cell, (values, spread) in zip(row[1:], expected, strict=True):
+            assert_shows(str(cell), values[count], [] if spread is None else [spread[count]])
 
 
 @pytest.mark.slow
@@ -307,7 +344,13 @@ def test_figures_show_the_numbers_that_there_are(measured):
         assert figures.draw_head_scores(alone) is None
         assert figures.draw_orders(alone) is None
         image = figures.draw_map(alone).axes[0].images[0].get_array()
-        assert len(figures.draw_orders(measured).axes) == 2
+        for ax, who in zip(figures.draw_orders(measured).axes, cost_tables.IN_ORDER, strict=True):
+            values, errors = (100.0 * measured[name].values for name in (who, f"{who}_error"))
+            by_taylor, by_score = ax.containers
+            assert_bars(by_score, range(3), values[0], errors[0])
+            np.testing.assert_allclose(by_taylor.lines[0].get_ydata(), values[1])
+            at_random = of_colour(ax, style.GREY)
+            np.testing.assert_allclose([line[:, 1] for line in at_random], values[2:])
         left, right = figures.draw_head_scores(measured).axes
         bars = figures.draw_heads(alone.drop_vars("taylor")).axes[0].patches
     assert np.shape(image) == (2, 4)
@@ -317,5 +360,46 @@ def test_figures_show_the_numbers_that_there_are(measured):
                                measured["head_score"].values[order])  # fmt: skip
     lost = right.lines[0].get_xdata()
     np.testing.assert_allclose(lost, 100 * measured["zero_accuracy"].values[order])
+    _, ends = bars_of(right.containers[0])
+    error = 100 * measured["zero_accuracy_error"].values[order]
+    np.testing.assert_allclose(ends[:, 0], np.stack([lost - error, lost + error], axis=1))
     magnitudes = [bar.get_width() for bar in bars]
     np.testing.assert_allclose(magnitudes, np.sort(measured["magnitude"].values))
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "loss"])
+def test_the_cost_of_more_and_more_heads_is_drawn_with_the_set_that_goes(measure):
+    """Of both splits with their errors; the limit is one of accuracy."""
+    found, scale = largest(limit=0.2, test=labelled(further=1)), 100.0 ** (measure == "accuracy")
+    (ax,) = figures.draw_removable(found, measure).axes
+    for split, bars in zip(("validation", "test"), ax.containers, strict=True):
+        names = f"{split}_{measure}", f"{split}_{measure}_error"
+        assert_bars(bars, range(6), *(scale * found[name].values for name in names))
+    ends = [line.get_xydata() for line in ax.lines[2:]]
+    assert ends[0][:, 0].tolist() == [found.attrs["count"]] * 2
+    assert [end[:, 1].tolist() for end in ends[1:]] == [[20.0, 20.0]] * (measure == "accuracy")
+
+
+def test_scores_of_heads_are_drawn_by_theory_and_samples(rng):
+    """Of heads that there are; where each layer has one there is nothing to see."""
+    leading, beyond, sampled = rng.uniform(0.1, 1.0, (3, 2, 2))
+    for values in (leading, beyond, sampled):
+        values[1, 1] = np.nan
+    mcse = rng.uniform(0.01, 0.02, (2, 2))
+    predictions = {"leading": leading, "next": beyond}
+    theory = {n: {"head_score": (("layer", "head"), one)} for n, one in predictions.items()}
+    compared = comparison_of(
+        {"head_score": Estimate(sampled, mcse)},
+        {name: {"head_score": one} for name, one in predictions.items()},
+    )
+    (ax,) = figures.draw_head_importance(held(theory_of(theory), comparison=compared)).axes
+    there = np.isfinite(sampled)
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], leading[there])
+    (marks,) = of_colour(ax, style.NEXT_ORDER)
+    np.testing.assert_allclose(marks, np.stack([beyond[there], range(3)], axis=1))
+    points, ends = bars_of(ax.containers[-1])
+    np.testing.assert_allclose(points[:, 0], sampled[there])
+    expected = np.stack([sampled - mcse, sampled + mcse], axis=-1)[there]
+    np.testing.assert_allclose(ends[:, 0], expected)
+    alone = theory_of({"leading": {"head_score": (("layer", "head"), leading[:, :1])}})
+    assert figures.draw_head_importance(held(alone, comparison=compared)) is None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import sampler
 from sampler.analysis.predictors import predicted
 from sampler.cli import main
 from sampler.data.make import build_task
@@ -188,6 +189,22 @@ def test_taylor_importance_is_of_validation_examples_where_there_are_any(folder,
     ]
     np.testing.assert_allclose(found["taylor"], expected, rtol=1e-8)
     assert (task.validation is not None) == validated
+
+
+def test_from_python_a_task_has_the_costs_of_its_network(folder):
+    """As the command has them, and a limit that all meet leaves a head in each layer."""
+    task = load_recipe(folder / "analysis.toml").task
+    found = sampler.ablate_heads(task, progress=False).result
+    expected = pruned(load(folder)[1], read_table(folder / "solved", "theory.nc"), 0, 0)
+    assert {"mean_loss", "zero_accuracy", "taylor", "magnitude"} < set(found)
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12)
+    assert found.attrs["loss"] == "squared"
+    largest = sampler.removable(task, loss=1e6, progress=False)
+    left = [count - len(largest.heads[layer]) for layer, count in enumerate(HEADS, start=1)]
+    assert left == [1, 1]
+    with pytest.raises(InputError):
+        largest.apply(None)
 
 
 def test_random_heads_come_after_the_trained_ones(folder):

@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import open_run
-from sampler.analysis.slowest import slowest_element
+from sampler.analysis.slowest import slowest_element, slowest_series
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.kernel_matrices import (
@@ -176,6 +176,35 @@ def test_the_element_that_forgets_last_of_all_is_shown(rng):
     assert label == "predictor [997]"
     np.testing.assert_array_equal(values, draws[..., 997])
     assert slowest_element("predictor", table.isel(test_example=slice(5, 7))) == {}
+
+
+def test_the_density_and_the_slowest_of_predictor_and_overlap_are_shown(rng):
+    """What does not move, or is not of every draw, is left out, and so is all of few draws."""
+    shape = 2, 100
+    density, mean, overlap = (rng.normal(size=(*shape, *of)) for of in ((), (3,), (2, 2)))
+    mean[..., 2] = autoregressive(rng, 0.9, shape)
+    overlap[..., 0, 1] = autoregressive(rng, 0.9, shape)
+    axes = ("chain", "draw")
+
+    def groups(draws: int = 100) -> dict[str, xr.Dataset]:
+        some = slice(draws)
+        return {
+            "posterior": xr.Dataset({"order_parameter": ((*axes, *PAIRS), overlap[:, some])}),
+            "predictions": xr.Dataset({"predictor_mean": ((*axes, "test"), mean[:, some])}),
+            "sample_stats": xr.Dataset({"lp": (axes, density[:, some])}),
+        }
+
+    expected = [density, mean[..., 2], overlap[..., 0, 1]]
+    thinned = groups()
+    thinned["predictions"].attrs["thinned"] = 2
+    still = groups()
+    still["sample_stats"] = xr.zeros_like(still["sample_stats"])
+    for given, kept in (
+        (groups(), expected), (thinned, expected[::2]), (still, expected[1:]), (groups(19), []),
+    ):  # fmt: skip
+        received = slowest_series(held(draws=given)).values()
+        for one, other in zip(received, kept, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_rank_histogram_counts_every_draw_once(rng):
