@@ -1,6 +1,5 @@
 """Every cell of a comparison is what plain arrays say by the definitions, stored and read back."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -210,19 +209,6 @@ def estimates(run, quantity: str) -> list[tuple[float, expected.Expected]]:
         return [(1.0, replace(one, error=stored))]
     ends = (1.0 - one.slack, 1.0, 1.0 + one.slack)
     return [(1.0, replace(one, error=end * one.error, rows=end * one.rows)) for end in ends]
-
-
-def test_examples_whose_k_is_above_its_limit_are_counted(run):
-    """Above min(1 − 1/log₁₀ S, 0.7), or unknown; the remark has the limit and their number."""
-    told = run[0]
-    draws = np.prod(SHAPES[told.kind])
-    limit = min(1.0 - 1.0 / np.log10(draws), 0.7)
-    pareto_k = told.left_out["pareto_k"]
-    unreliable = sum(not k <= limit for k in pareto_k)
-    assert unreliable == (0 if told.kind == "repetitions" else 3)
-    remark = str(cells(run, "remark").sel(quantity="elpd").values)
-    numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", remark)]
-    assert numbers == ([pytest.approx(limit, rel=0.01), unreliable] if unreliable else [])
 
 
 def test_the_spread_of_a_temperature_is_that_of_the_posterior(run):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 import xarray as xr
 
 import sampler
@@ -27,6 +26,7 @@ from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding
 from tests.dense import dense_kernel
 from tests.problems import ARCHITECTURES, random_network_data
+from tests.told.expected import scores_by_example
 from theory import LearningProblem, OrderParameters, solve_saddle_point
 from theory.infinite_width import TOLERANCE
 
@@ -72,16 +72,8 @@ def dense_predictor(learning, attended, overlap):
 
 
 def plain_scores(mean, variance, labels, temperature=TEMPERATURE):
-    """The three scores, example by example and output by output."""
-    density = scipy.stats.norm.logpdf(labels, mean, np.sqrt(variance + temperature))
-    right = mean.argmax(1) == labels.argmax(1)
-    if labels.shape[1] == 1:
-        right = np.sign(mean) == labels
-    return {
-        "log_predictive_density": density.mean(),
-        "accuracy": right.mean(),
-        "squared_error": ((labels - mean) ** 2).mean(),
-    }
+    scores = scores_by_example(mean, variance + temperature, labels)
+    return {name: values.mean() for name, values in scores.items()}
 
 
 def table_of(problem: Problem, subnetworks=()) -> xr.Dataset:
