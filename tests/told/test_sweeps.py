@@ -387,19 +387,3 @@ def cells_of(point: Point, here: xr.Dataset) -> list[tuple[float, list[float], s
         (single[0], [], "", False),
         (np.floor(single[1]), [], "", False),
     ]
-
-
-def test_temperatures_chosen_are_the_stored_ones(chosen, shown):
-    (found,) = (one for one in shown[1].tables if one.caption.startswith("Temperatures chosen"))
-    for row, cells in zip(chosen.values(), found.rows[1:], strict=True):
-        assert f"widths={row['settings']['network.widths']}" in cells[0]
-        assert (float(cells[1]), float(cells[4])) == (row["temperature"], row["next_best"])
-        assert_shows(cells[2], row["accuracy"], [row["accuracy_error"]], "%", cells[0])
-        density = row["log_predictive_density"], [row["log_predictive_density_error"]]
-        assert_shows(cells[3], *density, "", cells[0])
-        ahead, error = row["ahead_accuracy"], row["ahead_accuracy_error"]
-        assert_shows(cells[5], 100.0 * ahead, [100.0 * error], "points", cells[0])
-        assert_shows(cells[6], row["infinite_tuned_temperature"], what=cells[0])
-        names = "infinite_tuned_accuracy", "infinite_tuned_accuracy_error"
-        accuracy, error = (row[name] for name in names)
-        assert_shows(cells[7], accuracy, [error], "%", cells[0])
