@@ -1,6 +1,7 @@
 """A mistake on the command line, and errors of the system: one line, and an exit code."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,18 @@ def command(capsys, *arguments):
     lines = output.err.splitlines()
     assert len(lines) <= 1, f"more than one line: {output.err}"
     return code, lines[0] if lines else ""
+
+
+def test_a_long_value_is_cut_to_a_line_and_a_path_keeps_its_end():
+    for value, start, end in (
+        ("a" * 78, "field = 'aaa", "aaa': remedy"),
+        ("a" * 79, "field = 'aaa", "aaa…: remedy"),
+        (Path("/", "a" * 78, "end"), "field = '…aaa", "aaa/end': remedy"),
+    ):
+        text = str(InputError("field", value, "remedy"))
+        assert text.startswith(start)
+        assert text.endswith(end)
+        assert len(text) == len("field = : remedy") + 80
 
 
 @pytest.mark.parametrize("words", ["", "walk", "check a b", "compare ."])

@@ -133,7 +133,14 @@ def test_an_installed_package_is_imported_before_a_recipe_is_read(site):
     (site / "tiny.toml").write_text(SMALLEST)
     command = ["check", "tiny.toml", "--set", 'attention.form={kind="mine"}']
     program = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(site)!r}]\n"
-    program += f"from sampler.cli import main; sys.exit(main({command!r}))"
+    program += f"from sampler.cli import main; code = main({command!r})\n"
+    # Other processes know it, and not what is registered here.
+    program += "from sampler.registry import registered_by_scripts\n"
+    program += "assert registered_by_scripts() == []\n"
+    program += "from sampler.attention.variants import VARIANTS\n"
+    program += "VARIANTS.register('here', VARIANTS['mine'])\n"
+    program += "assert [name for _, name in registered_by_scripts()] == ['here']\n"
+    program += "sys.exit(code)"
     done = subprocess.run([sys.executable, "-c", program], cwd=site, capture_output=True, text=True)
     assert done.returncode == ExitCode.OK, done.stderr
     assert 'form = {kind = "mine"' in done.stdout

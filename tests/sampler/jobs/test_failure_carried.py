@@ -16,9 +16,7 @@ from sampler.analysis.difference import NOT_TRUSTED, TOO_FEW
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import gathered, swept_points
-from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
-from sampler.presentation import style
-from sampler.presentation.figures.temperatures import draw_against_temperature
+from sampler.analysis.sweep_results import sweep_trend, sweep_trust
 from sampler.settings.recipe import load_recipe
 from tests.told.failures import FAILURES, UNTRUSTED, repetitions_agree, repetitions_few, stored
 
@@ -34,7 +32,6 @@ space = "order_parameters"
 {swept}
 """
 WIDTHS = '"network.widths" = [30, 40, 50, 60]'
-TEMPERATURES = '"posterior.temperature" = [0.1, 0.2, 0.3, 0.4]'
 SEEDS = '"network.widths" = [30, 40]\n"task.seed" = [0, 1]'
 # The first point fails: it would be the best by far, and an end of every trend.
 BETTER = {"scale": 1.5, "evidence": -1.0}
@@ -155,44 +152,6 @@ def test_a_number_that_is_not_trusted_is_in_no_table(kind, sound, tmp_path):
     for name in of_samples(sweep.table):
         missing = np.flatnonzero(sweep.table[name].isna()).tolist()
         assert missing == ([0] if name.startswith(f"{number}_sampled") else [])
-
-
-def marked_best(sweep: SweepResults) -> list[tuple]:
-    """Colour and place of every triangle, in all panels."""
-    return [
-        (line.get_color(), float(line.get_xdata()[0]))
-        for ax in draw_against_temperature(sweep).axes
-        for line in ax.lines
-        if line.get_marker() == "v"
-    ]
-
-
-@pytest.mark.parametrize("kind", CARRIED)
-def test_no_temperature_is_the_best_by_draws_that_fail(kind, sound, tmp_path):
-    found, expected = (
-        sweep_of(tmp_path / name, sound, one, sampled, TEMPERATURES)
-        for name, one, sampled in (
-            ("a", stored(FAILURES[kind], **BETTER), True), ("b", stored(**BETTER), False),
-        )
-    )  # fmt: skip
-    assert marked_best(found) == marked_best(expected)
-    assert style.SAMPLED in {colour for colour, _ in marked_best(found)}
-    for ax in draw_against_temperature(found).axes:
-        crosses = [line.get_xdata() for line in ax.lines if line.get_marker() == "x"]
-        assert np.array_equal(crosses, [[0.1]])
-
-
-def test_no_temperature_is_the_best_by_a_next_order_that_does_not_hold(sound, tmp_path):
-    """The first one, at 0.1; triangles stand beside their temperature by less than half of it."""
-    places = {}
-    for status in ("large", "fine"):
-        first = stored(**BETTER, status=status)
-        sweep = sweep_of(tmp_path / status, sound, first, swept=TEMPERATURES)
-        best = [place for colour, place in marked_best(sweep) if colour == style.NEXT_ORDER]
-        places[status] = [place < 0.15 for place in best]
-    assert len(places["large"]) == len(places["fine"]) == 3
-    assert not any(places["large"])
-    assert any(places["fine"])
 
 
 def test_averages_over_seeds_are_those_of_the_points_that_pass(sound, tmp_path):

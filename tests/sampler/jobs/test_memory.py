@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from sampler.data.make import build_task
 from sampler.errors import InputError
 from sampler.jobs import memory
 from sampler.jobs.memory import (
@@ -22,6 +23,7 @@ from sampler.jobs.sizes import Sizes
 from sampler.mcmc.collected_draws import PREDICTOR_BYTES
 from sampler.storage.manifest import most_memory
 from tests.commands import TINY, loader
+from tests.recipes import DIGITS, learned_recipe
 
 MIB, GIB = 2**20, 2**30
 # Version of control groups → where their hierarchy is mounted, file of a limit, text of none, and
@@ -110,16 +112,80 @@ def test_the_kernel_grows_with_the_square_of_examples_until_they_are_more_than_f
     assert kernel(4 * features)[0] == kernel(8 * features)[0] == 8 * features**2
 
 
-def test_weights_and_attention_that_are_sampled_are_held_of_every_chain(load):
-    def held(chains):
-        learned, named = 'attention.heads=[["learned", "random"]]', "sampler.algorithm=split_hmc"
-        recipe, task = load(learned, named, "sampler.space=weights", f"sampler.chains={chains}")
-        parts = memory_parts(recipe, task, Sizes.of(recipe, task))
-        return {part.name: part.held() for part in parts}
+def test_outputs_have_rows_of_their_own_in_the_kernel():
+    """Of three classes; inputs of two heads and one are read along two paths."""
+    recipe = learned_recipe(DIGITS, (("random", "uniform"), ("random",)))
+    task = build_task(recipe)
+    parts = memory_parts(recipe, task, Sizes.of(recipe, task))
+    sizes, rows = {part.name: part.bytes for part in parts}, 3 * DIGITS["examples_train"]
+    assert sizes["kernel K and its inverse"] == 8 * rows**2
+    assert sizes["features of all outputs"] == 8 * rows * 3 * 2 * task.channels
 
-    few, many = held(2), held(6)
-    for name in ("weights of all chains", "logit weights of all chains", "attention in a gradient"):
-        assert many[name] == 3 * few[name]
+
+LEARNED = ('attention.heads=[["learned", "random"]]', "sampler.algorithm=split_hmc")
+
+
+@pytest.fixture
+def held(load):
+    """A function from settings to the bytes of all arrays by name."""
+
+    def held(*settings: str) -> dict[str, float]:
+        recipe, task = load("sampler.space=weights", *settings)
+        parts = memory_parts(recipe, task, Sizes.of(recipe, task))
+        return {part.name.partition(",")[0]: part.held() for part in parts}
+
+    return held
+
+
+OF_CHAINS = ("weights of all chains", "logit weights of all chains", "attention in a gradient")
+LABELS, LIMITS = "training labels in every draw", "kernels at infinite width"
+RELU = ("network.values=relu", "sampler.algorithm=hmc")
+
+
+@pytest.mark.parametrize(
+    ("names", "shared", "few", "many", "ratio"),
+    [
+        (OF_CHAINS, LEARNED, "sampler.chains=2", "sampler.chains=6", 3),
+        ((LABELS,), RELU, "sampler.chains=2", "sampler.chains=6", 3),
+        ((LABELS,), RELU, "sampler.draws=20", "sampler.draws=80", 4),
+        ((LABELS,), RELU, "task.examples_train=4", "task.examples_train=8", 2),
+        # Among training examples, and between these and ten test examples.
+        ((LIMITS,), RELU, "task.examples_train=4", "task.examples_train=8", 8 * 18 / (4 * 14)),
+    ],
+)
+def test_arrays_grow_with_what_they_are_made_for(names, shared, few, many, ratio, held):
+    for name in names:
+        more, less = held(*shared, many)[name], held(*shared, few)[name]
+        assert more / less == pytest.approx(ratio)
+
+
+def test_attention_is_held_of_a_block_of_examples_and_of_one_at_least(held, monkeypatch):
+    found = []
+    for block in (1.0, 1e4, 1e18):
+        monkeypatch.setattr(memory, "BLOCK_BYTES_OF_ATTENTION", block)
+        found.append(held(*LEARNED, "sampler.chains=2", "task.examples_train=90")[OF_CHAINS[2]])
+    one, some, every = found
+    assert every == 90 * one
+    assert one < some == 2 * 1e4 < every
+
+
+def test_weights_and_logits_of_draws_are_held_in_double_precision(load):
+    """While they are thinned, twice the weights that are asked for, and no more than all."""
+
+    def kept(*settings: str) -> tuple[float, Sizes]:
+        few = "sampler.draws=100", "sampler.space=weights", "sampler.algorithm=hmc"
+        recipe, task = load(*few, "sampler.chains=3", *settings)
+        sizes = Sizes.of(recipe, task)
+        return draw_bytes(recipe, sizes), sizes
+
+    none, sizes = kept()
+    for asked, held in ((5, 10), (80, 100)):
+        more = kept(f"sampler.weight_draws={asked}")[0] - none
+        assert more == 8 * 3 * held * sizes.weight_count
+    (fixed, _), (learned, sizes) = (
+        kept(f'attention.heads=[["{kind}", "random"]]') for kind in ("random", "learned")
+    )
+    assert learned - fixed == 8 * 3 * 100 * sizes.logits
 
 
 @pytest.mark.parametrize(

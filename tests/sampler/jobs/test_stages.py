@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shlex
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,12 +19,14 @@ from sampler.analysis.results import open_run
 from sampler.errors import ExitCode, InputError
 from sampler.jobs import progress as progress_module
 from sampler.jobs.progress import Progress, SamplingProgress
-from sampler.jobs.stages import cost, diagnose_stage
+from sampler.jobs.stages import cost, diagnose_stage, record_devices
 from sampler.jobs.stored import compare_runs
 from sampler.mcmc.algorithm import Chunk
 from sampler.presentation.figures.catalogue import FIGURES, draw_figure
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
-from sampler.storage.manifest import read_manifest
+from sampler.storage.directory import LOG
+from sampler.storage.manifest import Manifest, read_manifest
+from sampler.storage.run_directory import RunDirectory
 from tests import FIXTURES
 from tests.commands import in_process
 from tests.problems import HMC, collect, healthy_statistics, random_observables, small_problem
@@ -85,6 +88,18 @@ def test_the_verdict_names_a_search_that_failed():
     assert not drawn["sample_stats"].attrs["mode_converged"]
 
 
+@pytest.mark.parametrize(("begun", "warns"), [(10**6, True), (1, False)])
+def test_it_is_said_where_chains_go_on_on_fewer_devices(begun, warns, tmp_path, caplog):
+    """Which round otherwise."""
+    directory = RunDirectory(tmp_path, None, {}, Manifest(devices=begun))
+    LOG.addHandler(caplog.handler)
+    try:
+        record_devices(directory)
+    finally:
+        LOG.removeHandler(caplog.handler)
+    assert (f"{begun}" in caplog.text) == warns
+
+
 @pytest.mark.parametrize(
     ("phase", "done", "left"), [("warmup", 20, 2.0 * (80 + 600)), ("draws", 40, 2.0 * 60)]
 )
@@ -127,6 +142,15 @@ def test_models_of_several_runs_are_compared_unless_their_labels_differ(tmp_path
         sampler.compare_models(two)
 
 
+def test_of_several_runs_the_exit_code_is_that_of_the_worst(tmp_path):
+    failing = Path(shutil.copytree(FIXTURES / "finished", tmp_path / "failing"))
+    passing = stored().write(tmp_path / "passing")
+    shutil.copy(failing / "recipe.toml", passing)
+    assert in_process("diagnose", passing) == ExitCode.OK
+    for pair in ((passing, failing), (failing, passing)):
+        assert in_process("diagnose", *pair) == FAILED
+
+
 # --- nothing that comes after the draws costs a run its exit code, or another part of its results
 
 
@@ -138,6 +162,27 @@ def uncompared(tmp_path) -> Path:
     (directory / "manifest.json").write_text(json.dumps({**manifest, "outcome": None}))
     (directory / "comparison.nc").unlink()
     return directory
+
+
+def test_of_what_was_interrupted_the_command_that_goes_on_is_told(uncompared, monkeypatch, capsys):
+    """`resume` of the directory, as figures were asked for; any other command as it was given."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    for module in ("plan", "run"):
+        monkeypatch.setattr(f"sampler.jobs.{module}.make_plan", interrupted)
+    directory = str(uncompared)
+    resume = ["resume", directory]
+    run = ["run", f"{directory}/recipe.toml", "--out", directory]
+    without = ["--no-figures"]
+    for words, again in (
+        (resume, resume), (run, resume), (run + without, resume + without),
+        (["reproduce", directory], ["reproduce", directory]),
+    ):  # fmt: skip
+        assert in_process(*words) == ExitCode.INTERRUPTED
+        told = capsys.readouterr().err.splitlines()[-1].partition("to go on: ")[2]
+        assert shlex.split(told) == ["attention-posterior", *again]
 
 
 # Of a style for slides, of a journal, and of nobody.

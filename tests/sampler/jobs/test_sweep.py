@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from sampler.analysis.predictors import along_predictors
 from sampler.analysis.sweep_dataset import along_grid, coordinate, gathered, swept_points
 from sampler.analysis.sweep_results import SWEEP_FILE, SweepResults, setting_at
 from sampler.errors import ExitCode
-from sampler.jobs.sweep import severity, write_sweep
+from sampler.jobs.plan import make_plan
+from sampler.jobs.sweep import failures_text, outcomes_of, severity, write_sweep
+from sampler.jobs.workers import Assignment, PointOutcome
 from sampler.presentation.several_runs import points_table
 from sampler.runtime import DEVICES
 from sampler.settings.recipe import load_recipe
@@ -184,6 +187,35 @@ def test_a_point_that_fails_does_not_stop_the_others(recipe, tmp_path):
 )
 def test_what_did_not_run_is_worse_than_any_verdict(codes, worst):
     assert max(codes, key=severity) == worst
+
+
+def test_ends_of_points_are_counted_with_the_time_that_is_left(
+    recipe, tmp_path, monkeypatch, capsys
+):
+    """One of four was finished earlier; the others take ten, thirty and five seconds."""
+    plan = make_plan("run", load_recipe(recipe, over=GRID), tmp_path / "out")
+    clock, labels = SimpleNamespace(now=100.0), [point.label for point in plan.points]
+    monkeypatch.setattr("sampler.jobs.sweep.time.monotonic", lambda: clock.now)
+    finished = {labels[1]: FAILED}
+    monkeypatch.setattr("sampler.jobs.sweep.finished_code", lambda one, _: finished.get(one.label))
+
+    def engine(assignment):
+        for number, seconds in zip(assignment.points, (10.0, 30.0, 5.0), strict=True):
+            clock.now += seconds
+            yield number, PointOutcome(ExitCode(0 if number else 1), "" if number else "lost")
+
+    outcomes = dict(outcomes_of(plan, Assignment("run", (0, 1, 2, 3)), engine))
+    assert outcomes.keys() == set(labels)
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert re.findall(r"\d+", first) == ["4", "1"]
+    expected = [("2/4", labels[0], "20"), ("3/4", labels[2], "20"), ("4/4", labels[3], None)]
+    for line, (count, label, left) in zip(lines, expected, strict=True):
+        assert line.startswith(f"{count} {label}: ")
+        assert re.findall(r"(\d+) s left", line) == ([left] if left else [])
+    first, *lines = failures_text(outcomes).splitlines()
+    assert re.findall(r"\d+", first) == ["2", "4"]
+    assert [line.split(": ")[0].strip() for line in lines] == [labels[1], labels[0]]
+    assert lines[1].endswith("lost")
 
 
 # --- tables; numbers of points that have all of them are told in tests of the analysis

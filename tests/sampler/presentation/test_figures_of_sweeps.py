@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -45,10 +46,20 @@ def test_accuracy_against_width_draws_the_stored_values(tmp_path):
 
 
 def test_the_band_of_an_accuracy_is_its_binomial_deviation():
+    """Where all test sets have one size."""
     shares, widths, tests = np.array([0.5, 0.1]), np.array([10.0, 100.0]), 40
-    run = held(theory=xr.Dataset(coords={"test_example": range(tests)}))
-    sweep, ax = held_sweep(runs=[run, None], numbers=lambda _: shares), Figure().subplots()
-    assert draw_band(ax, widths, sweep)
+
+    def drawn(*runs) -> Axes:
+        ax, sweep = Figure().subplots(), held_sweep(runs=runs, numbers=lambda _: shares)
+        assert draw_band(ax, widths, sweep) == bool(ax.collections)
+        return ax
+
+    run, other, unsolved = (
+        held(theory=size and xr.Dataset(coords={"test_example": range(size)}))
+        for size in (tests, tests + 1, None)
+    )
+    assert not drawn(run, other).collections
+    ax = drawn(run, None, run, unsolved)
     outline = ax.collections[0].get_paths()[0].vertices
     for width, share in zip(widths, shares, strict=True):
         heights = outline[outline[:, 0] == width, 1]

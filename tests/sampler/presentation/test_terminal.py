@@ -3,21 +3,24 @@
 import json
 import re
 import warnings
-from pathlib import Path
 
 import arviz_base
 import arviz_stats
 import numpy as np
+import pytest
 import xarray as xr
 
-from sampler.presentation.status_text import status_text, sweep_state
+from sampler.presentation.status_text import status_text
 from sampler.presentation.summary import network_text, slowest_text
 from sampler.presentation.views import MOST_ROWS
-from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, RunState
-from tests.commands import in_process
+from sampler.settings.recipe import TrainingRecipe
+from tests.commands import in_process, settings
 from tests.pages import STORED
+from tests.recipes import TINY as TRAINING
+from tests.recipes import write_training, write_untrained
 from tests.told.shown import numbers_in, rows_of
 from theory import Architecture
+from theory.size_limits import HESSIAN_COORDINATES
 
 # Examples of the splits, tokens with the one at the beginning, and channels with their positions.
 EXAMPLES, TOKENS, CHANNELS, HEADS = (6, 10, 7), 5, 6 + 5, (2, 1)
@@ -36,12 +39,13 @@ heads = [["good", "uniform"], ["uniform"]]
 [network]
 widths = 3
 [sampler]
+space = "order_parameters"
+algorithm = "split_hmc"
 chains = 1
 draws = 4
 weight_draws = 0
-[sweep]
-"network.widths" = [3, [3, 5, 4]]
 """
+SWEEP = '[sweep]\n"network.widths" = [3, [3, 5, 4]]\n'
 
 
 def weights_of(widths: tuple[int, ...]) -> int:
@@ -50,12 +54,23 @@ def weights_of(widths: tuple[int, ...]) -> int:
     return CHANNELS * widths[0] + sum(values) + widths[-1]
 
 
-def test_sizes_and_memory_are_those_of_the_recipe(tmp_path, monkeypatch, capsys):
-    """In double precision the data, and two copies of attended inputs of all paths."""
+@pytest.fixture
+def check(tmp_path, monkeypatch, capsys):
+    """A function from a recipe and settings to what `check` prints of them."""
     monkeypatch.setenv("COLUMNS", "200")
-    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
-    assert in_process("check", tmp_path / "recipe.toml") == 0
-    checked = capsys.readouterr().out
+    monkeypatch.setattr("sampler.jobs.check.available_bytes", lambda: 3 * 2.0**30)
+
+    def check(text: str, *overrides: str) -> str:
+        (tmp_path / "recipe.toml").write_text(text, encoding="utf-8")
+        assert in_process("check", tmp_path / "recipe.toml", *settings(*overrides)) == 0
+        return capsys.readouterr().out
+
+    return check
+
+
+def test_sizes_and_memory_are_those_of_the_recipe(check):
+    """In double precision the data, and two copies of attended inputs of all paths."""
+    checked = check(RECIPE + SWEEP)
     sizes, memory = map(rows_of, checked.split("Memory"))
     paths, every = int(np.prod(HEADS)), sum(EXAMPLES)
     expected = {
@@ -74,6 +89,50 @@ def test_sizes_and_memory_are_those_of_the_recipe(tmp_path, monkeypatch, capsys)
     kibibytes = {"data": 8 * numbers, "attended inputs": 2 * 8 * every * paths * CHANNELS}
     for name, size in kibibytes.items():
         assert numbers_in(memory[name][0])[0].shows(size / 2**10), (name, memory[name])
+    # Beside the program these are nothing.
+    assert [float(one.value) for one in numbers_in(memory["all, at the peak"][0])] == [1.0, 3.0]
+
+
+def test_many_examples_are_told_with_the_rows_that_represent_them(check):
+    """As many as there are features: channels of all paths."""
+    rows = int(np.prod(HEADS)) * CHANNELS
+    for count, told in ((rows, [rows]), (rows + 1, [rows + 1, rows])):
+        cell, *_ = rows_of(check(RECIPE, f"task.examples_train={count}"))["training examples P"]
+        assert list(map(int, re.findall(r"\d+", cell))) == told
+
+
+def test_a_next_order_of_too_many_coordinates_is_missing(check):
+    """Of a layer of p heads there are p(p + 1)/2, and one of the readout."""
+    for heads, missing in ((70, False), (71, True)):
+        coordinates = heads * (heads + 1) // 2 + 1
+        assert missing == (coordinates > HESSIAN_COORDINATES)
+        of_heads = f"attention.heads={[['random'] * heads]}", "network.widths=80"
+        rows = rows_of(check(RECIPE, *of_heads))
+        assert ("next order in 1/N" in rows) == missing
+        if missing:
+            assert f"{coordinates:,}" in rows["next order in 1/N"][0]
+
+
+@pytest.mark.parametrize(
+    ("width", "asked", "steps"), [(3, (), 50), (1, (), 150), (3, ("sampler.warmup=7",), 7)]
+)
+def test_the_warm_up_is_that_of_the_chains_that_are_planned(width, asked, steps, check):
+    """Short in a layer that is no narrower than its two paths, as its meaning says."""
+    rows = rows_of(check(RECIPE, f"network.widths={width}", *asked))
+    assert rows["warm-up"] == [f"{steps} steps"]
+
+
+def test_a_training_has_the_sizes_of_its_network_and_the_memory_of_a_batch(check, tmp_path, rng):
+    """Attention in single precision, of every head a matrix of all tokens."""
+    write_training(tmp_path, rng)
+    sizes, memory = map(rows_of, check(TRAINING).split("Memory"))
+    recipe = TrainingRecipe.load(tmp_path / "recipe.toml")
+    model = write_untrained(tmp_path, recipe)
+    parameters = sum(np.size(values) for values in model.parameters.values())
+    assert sizes["parameters"] == [f"{parameters:,}"]
+    tokens = recipe.task.read(recipe.training).sizes.tokens
+    (shown,) = numbers_in(memory["attention of a batch"][0])
+    assert shown.shows(4 * recipe.training.batch * sum(recipe.training.heads) * tokens**2 / 2**10)
 
 
 def test_seconds_of_stages_are_those_of_the_manifest():
@@ -83,21 +142,6 @@ def test_seconds_of_stages_are_those_of_the_manifest():
         assert line.strip().startswith(f"{stage}: ")
         (shown,) = numbers_in(line)
         assert shown.shows(entry["seconds"]), line
-
-
-def state_in(word: str) -> RunState:
-    return RunState(Path("sweep"), word, None, None, {}, None)
-
-
-def test_points_of_an_interrupted_sweep_are_counted_by_their_states():
-    counts = {FINISHED: 3, RUNNING: 1, INTERRUPTED: 2, NOT_BEGUN: 4}
-    words = [word for word, count in counts.items() for _ in range(count)]
-    state = state_in(INTERRUPTED)
-    vars(state)["points"] = {str(place): state_in(word) for place, word in enumerate(words)}
-    text = sweep_state(state)
-    found = {word: int(n) for n, word in re.findall(rf"(\d+) ({'|'.join(counts)})", text)}
-    assert found == counts
-    assert re.findall(r"\d+", text)[0] == "10"
 
 
 def test_the_load_of_a_network_is_that_of_its_widest_layer():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import sampler
 from sampler.attention.variants import VARIANTS
 from sampler.errors import InputError
+from sampler.settings.point_labels import short_label
 from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
 from sampler.settings.section import TABLES, meaning, plain
 from sampler.settings.task_sections import TASKS
@@ -283,6 +284,18 @@ def test_a_sweep_is_a_grid_whose_last_key_is_fastest_and_equal_values_are_one_po
     twice = ["posterior.temperature=1", "posterior.temperature=2"]
     with pytest.raises(InputError, match=r"posterior\.temperature"):
         load_recipe(write(SHORTEST), over=twice)
+
+
+def test_labels_of_an_axis_have_last_parts_of_keys_and_the_longest_value_is_cut():
+    def label(length: int) -> str:
+        return short_label({"a.one": 3, "a.long": "x" * length, "another.key": 0.5})
+
+    whole = len("one=3, long=, key=0.5")
+    assert label(44 - whole) == f"one=3, long={'x' * (44 - whole)}, key=0.5"
+    assert label(45 - whole) == label(400) == f"one=3, long={'x' * (43 - whole)}…, key=0.5"
+    scaled = [{"kind": "scaled_heads", "scale": scale} for scale in (2.0, 0.5)]
+    forms = [[{"kind": "softmax"}, scaled[0]], [scaled[1], scaled[0]]]
+    assert short_label({"attention.form": forms}) == "softmax and scaled heads; scale 2.0, 0.5"
 
 
 def test_a_change_is_another_recipe_and_takes_its_key_out_of_the_sweep(write):

@@ -91,16 +91,6 @@ def test_of_two_recipes_for_one_new_directory_the_second_leaves_what_the_first_w
     assert read_manifest(directory).outcome is None
 
 
-def test_limits_may_be_raised_in_a_directory_and_nothing_else(load, tmp_path):
-    directory = tmp_path / "run"
-    claim(directory, load("sampler.max_minutes=1.0", "sampler.max_draws=10"))
-    claim(directory, load("sampler.max_minutes=5.0", "sampler.max_draws=20"))
-    for other in ("sampler.draws=20", "network.widths=4", "sweep.network.widths=[3]"):
-        with pytest.raises(InputError):
-            claim(directory, load(other))
-    assert load_recipe(directory / "recipe.toml").sampler.max_draws == 20
-
-
 def test_data_with_one_more_array_are_other_data(rng):
     """Lengths of sequences come last: all numbers before them are the same."""
     one = Examples(rng.standard_normal((3, 4, 2)), rng.standard_normal((3, 1)))

@@ -11,11 +11,20 @@ from pathlib import Path
 import h5netcdf
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
 from sampler.errors import DiskError, InputError
-from sampler.storage.files import read_json, write_atomically, write_json, write_whole
+from sampler.storage.files import (
+    SCHEMA_VERSION,
+    check_schema,
+    read_json,
+    write_atomically,
+    write_json,
+    write_table,
+    write_whole,
+)
 from sampler.storage.fingerprint import read_attributes
 from sampler.storage.result_files import (
     COMPRESSED_BYTES,
@@ -48,6 +57,18 @@ def test_everything_becomes_strict_json(tmp_path):
         "nested": {"3": None},
     }
     assert json.loads(path.read_text(), parse_constant=refuse) == expected == read_json(path)
+    write_table(path, pd.DataFrame({"a": [1.5, np.inf, np.nan], "b": [1, 2, 3]}))
+    assert path.read_text() == "a,b\n1.5,1\n,2\n,3\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "newer"), [(SCHEMA_VERSION + 1, True), (SCHEMA_VERSION - 1, False), (None, False)]
+)
+def test_of_a_newer_schema_alone_the_version_that_is_read_is_told(version, newer):
+    """Any other is that of an older program."""
+    with pytest.raises(InputError) as refused:
+        check_schema(version, "theory.nc")
+    assert (str(SCHEMA_VERSION) in refused.value.remedy) == newer
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from sampler.data.make import build_task
 from sampler.errors import ExitCode
-from sampler.presentation.status_text import status_text
+from sampler.presentation.status_text import listing_text, status_text
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import load_recipe
 from sampler.storage.checkpoints import Checkpoints
@@ -24,6 +24,8 @@ from sampler.storage.fingerprint import determining
 from sampler.storage.run_directory import opened_directory
 from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, runs_in, state_of
 from tests.commands import SMALLEST, TINY, in_process
+
+STATES = (FINISHED, RUNNING, INTERRUPTED, NOT_BEGUN)
 
 
 @pytest.fixture
@@ -49,9 +51,18 @@ def claim(directory, recipe, code: ExitCode | None = None) -> None:
 
 
 def words(directory) -> list[str]:
-    """Where the sweep stands, and its points."""
+    """Where the sweep stands, and its points, which are counted in what is told of it."""
     state = state_of(directory)
-    return [state.word, *(point.word for point in state.points.values())]
+    found = [point.word for point in state.points.values()]
+    listed = listing_text([directory]).splitlines()[-1]
+    assert re.findall(r"\d+", listed) == [f"{found.count(FINISHED)}", f"{len(found)}"]
+    if state.word == INTERRUPTED:
+        told = status_text(directory).splitlines()[0].partition(": ")[2]
+        counts = re.findall(rf"(\d+) ({'|'.join(STATES)})", told)
+        assert dict(reversed(one) for one in counts) == {
+            word: f"{found.count(word)}" for word in found
+        }
+    return [state.word, *found]
 
 
 def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
