@@ -18,6 +18,7 @@ from tests.commands import TINY, in_process, loader
 from theory import Architecture, OrderParameters, attended_inputs
 
 RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
+RELU, LEARNED = "network.values=relu", 'attention.heads=[["learned", "uniform"]]'
 
 
 @pytest.fixture(scope="module")
@@ -64,21 +65,38 @@ def test_what_the_recipe_names_is_taken_and_settings_restrict_the_rest(load):
     assert (choice.space, choice.algorithm, choice.reason) == ("weights", "hmc", NAMED)
     for setting, space in (
         ("sampler.evidence=true", "order_parameters"),
-        ("network.values=relu", "hidden_weights"),
+        (RELU, "hidden_weights"),
+        (LEARNED, "order_parameters"),
     ):
         assert choose(*load(setting, "sampler.draws=8")).space == space
 
 
-def test_warmup_is_as_long_as_space_and_algorithm_need(load):
-    space, algorithm, expected = "order_parameters", "split_hmc", 50
-    named = [f"sampler.space={space}", f"sampler.algorithm={algorithm}"]
-    recipe, task = load(*named)
+@pytest.mark.parametrize(
+    ("space", "algorithm", "further", "warmup", "acceptance"),
+    [
+        ("order_parameters", "split_hmc", (), 50, 0.95),
+        ("order_parameters", "nuts", (), 150, 0.8),
+        ("weights", "split_hmc", (), 200, 0.95),
+        ("hidden_weights", "split_hmc", (), 400, 0.95),
+        ("weights", "split_hmc", (RELU,), 500, 0.8),
+        ("hidden_weights", "split_hmc", (RELU,), 400, 0.8),
+        ("hidden_weights", "split_hmc", (RELU, "sampler.target_acceptance=0.6"), 400, 0.6),
+        ("order_parameters", "split_hmc", (LEARNED,), 150, 0.95),
+        ("weights", "split_hmc", (LEARNED,), 500, 0.95),
+    ],
+)
+def test_warmup_and_acceptance_are_as_the_meaning_of_the_settings_says(
+    space, algorithm, further, warmup, acceptance, load
+):
+    """The Hessian of fixed attention is known; trajectories outside the theory are less exact."""
+    recipe, task = load(f"sampler.space={space}", f"sampler.algorithm={algorithm}", *further)
+    assert choose(recipe, task).warmup == 4, "the recipe's own"
     open_one = recipe.model_copy(
         update={"sampler": recipe.sampler.model_copy(update={"warmup": None})}
     )
-    plan = plan_with_data("run", open_one, None, SharedData("", task))
-    assert plan.method.warmup == plan.recipe.sampler.warmup_steps == expected
-    assert choose(recipe, task).warmup == 4, "the recipe's own"
+    planned = plan_with_data("run", open_one, None, SharedData("", task)).recipe.sampler
+    assert planned.warmup_steps == warmup
+    assert planned.values_for(algorithm)["target_acceptance"] == acceptance
     # A run that was begun keeps to what it began with.
     earlier = SamplingMethod(space, algorithm, "of an earlier version")
     assert earlier.applied_to(open_one).sampler.warmup_steps == DEFAULT_WARMUP[space]

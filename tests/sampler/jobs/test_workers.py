@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sampler.analysis.quantities import QUANTITIES
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import make_plan
@@ -15,6 +16,7 @@ from sampler.jobs.workers import (
     Assignment,
     Outcomes,
     PointOutcome,
+    PointPlans,
     by_workers,
     walk,
 )
@@ -116,16 +118,46 @@ def test_points_whose_workers_cannot_begin_fail_with_their_reason(tmp_path):
     assert all(RECIPE_FILE in one.problem for _, one in received)
 
 
-def test_what_a_script_has_registered_is_refused_by_name(recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("table", "entry", "settings"),
+    [
+        (ALGORITHMS, "sampler.mcmc.hamiltonian:StaticHmc", ["sampler.algorithm=mine"]),
+        (QUANTITIES, QUANTITIES["accuracy"], []),  # which every run has
+    ],
+)
+def test_what_a_script_has_registered_is_refused_by_name(
+    table, entry, settings, recipe, tmp_path, monkeypatch
+):
     """Workers are other processes, which do not know it."""
-    monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
-    ALGORITHMS.register("mine", "sampler.mcmc.hamiltonian:StaticHmc")
-    asked = load_recipe(recipe, ["sampler.algorithm=mine"], [OVER[1]])
+    monkeypatch.setattr(table, "_entries", dict(table._entries))
+    table.register("mine", entry)
+    asked = load_recipe(recipe, settings, [OVER[1]])
     with pytest.raises(InputError) as refused:
         start_sweep(make_plan("run", asked, tmp_path / "out"), Interruption(), workers=2)
     assert refused.value.field == "--workers"
     assert "'mine'" in refused.value.remedy
     assert not (tmp_path / "out").exists()
+
+
+def test_the_log_of_a_point_has_what_it_failed_by(recipe, tmp_path, monkeypatch):
+    """And the other points are done."""
+
+    def fail(plan, _):
+        plan.directory.mkdir()
+        (plan.directory / RECIPE_FILE).touch()
+        raise ZeroDivisionError("nothing to\ndivide by")
+
+    swept = load_recipe(recipe, [], [OVER[1]])
+    (tmp_path / RECIPE_FILE).write_text(swept.to_toml())
+    plans = PointPlans(tmp_path, Assignment("run", (0, 1)))
+    monkeypatch.setattr("sampler.jobs.workers.start_run", fail)
+    for point in range(2):
+        outcome = plans.do(Interruption(), point)
+        assert outcome.code == ExitCode.INTERNAL_ERROR
+        assert "ZeroDivisionError: nothing to divide by" in outcome.problem
+        log = (plans.folder(point) / "run.log").read_text()
+        assert "Traceback" in log
+        assert "in fail" in log
 
 
 # --- a Dask cluster, which warns of ports and loops that it closes late
