@@ -93,33 +93,30 @@ def test_sizes_and_memory_are_those_of_the_recipe(check):
     assert [float(one.value) for one in numbers_in(memory["all, at the peak"][0])] == [1.0, 3.0]
 
 
-def test_many_examples_are_told_with_the_rows_that_represent_them(check):
-    """As many as there are features: channels of all paths."""
-    rows = int(np.prod(HEADS)) * CHANNELS
-    for count, told in ((rows, [rows]), (rows + 1, [rows + 1, rows])):
-        cell, *_ = rows_of(check(RECIPE, f"task.examples_train={count}"))["training examples P"]
-        assert list(map(int, re.findall(r"\d+", cell))) == told
-
-
-def test_a_next_order_of_too_many_coordinates_is_missing(check):
-    """Of a layer of p heads there are p(p + 1)/2, and one of the readout."""
-    for heads, missing in ((70, False), (71, True)):
-        coordinates = heads * (heads + 1) // 2 + 1
-        assert missing == (coordinates > HESSIAN_COORDINATES)
-        of_heads = f"attention.heads={[['random'] * heads]}", "network.widths=80"
-        rows = rows_of(check(RECIPE, *of_heads))
-        assert ("next order in 1/N" in rows) == missing
-        if missing:
-            assert f"{coordinates:,}" in rows["next order in 1/N"][0]
+def of_heads(count: int) -> tuple[str, str]:
+    return f"attention.heads={[['random'] * count]}", "network.widths=80"
 
 
 @pytest.mark.parametrize(
-    ("width", "asked", "steps"), [(3, (), 50), (1, (), 150), (3, ("sampler.warmup=7",), 7)]
+    ("row", "asked", "numbers"),
+    [
+        # Examples are represented by as many rows as there are features: channels of two paths.
+        ("training examples P", ("task.examples_train=22",), ["22"]),
+        ("training examples P", ("task.examples_train=23",), ["23", "22"]),
+        # Of a layer of p heads there are p(p + 1)/2 coordinates, and one of the readout.
+        ("next order in 1/N", of_heads(70), []),
+        ("next order in 1/N", of_heads(71), ["2,557", f"{HESSIAN_COORDINATES:,}"]),
+        # Short in a layer that is no narrower than its two paths, as its meaning says.
+        ("warm-up", (), ["50"]),
+        ("warm-up", ("network.widths=1",), ["150"]),
+        ("warm-up", ("sampler.warmup=7",), ["7"]),
+    ],
 )
-def test_the_warm_up_is_that_of_the_chains_that_are_planned(width, asked, steps, check):
-    """Short in a layer that is no narrower than its two paths, as its meaning says."""
-    rows = rows_of(check(RECIPE, f"network.widths={width}", *asked))
-    assert rows["warm-up"] == [f"{steps} steps"]
+def test_check_tells_what_is_represented_what_is_missing_and_how_chains_begin(
+    row, asked, numbers, check
+):
+    told = rows_of(check(RECIPE, *asked)).get(row, [""])
+    assert re.findall(r"[\d,]*\d", told[0]) == numbers
 
 
 def test_a_training_has_the_sizes_of_its_network_and_the_memory_of_a_batch(check, tmp_path, rng):
