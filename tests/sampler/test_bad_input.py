@@ -1,11 +1,13 @@
 """A mistake on the command line, and errors of the system: one line, and an exit code."""
 
 import errno
+import shlex
 from pathlib import Path
 
 import pytest
 
 from sampler.cli import main
+from sampler.command_line import make_parser, separate_settings
 from sampler.errors import DiskError, ExitCode, InputError, RequeueError
 from tests.commands import SMALLEST
 
@@ -24,6 +26,13 @@ def command(capsys, *arguments):
     lines = output.err.splitlines()
     assert len(lines) <= 1, f"more than one line: {output.err}"
     return code, lines[0] if lines else ""
+
+
+def test_settings_follow_their_option_up_to_what_is_none():
+    words = shlex.split("sweep --set a.b=1 c=2 recipe.toml --over d=3 --over e=4 f=5 --out g=h")
+    found = make_parser().parse_args(separate_settings(words))
+    assert (found.overrides, found.over) == (["a.b=1", "c=2"], ["d=3", "e=4", "f=5"])
+    assert (found.recipe, found.out) == (Path("recipe.toml"), Path("g=h"))
 
 
 def test_a_long_value_is_cut_to_a_line_and_a_path_keeps_its_end():

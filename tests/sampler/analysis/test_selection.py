@@ -144,6 +144,7 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(tmp_path):
     flipped = tmp_path / "flipped"
     assert in_process("solve", recipe, "--out", flipped) == ExitCode.OK
     assert json.loads((flipped / "selection.json").read_text(encoding="utf-8")) == chosen
+    assert any((flipped / "figures").glob("*.png")), "a theory that is solved alone is drawn"
 
 
 @pytest.mark.slow

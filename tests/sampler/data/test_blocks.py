@@ -13,6 +13,7 @@ from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
 from sampler.problem import build_problem, fold_training
 from sampler.settings.recipe import load_recipe
+from sampler.storage.directory import ROWS_FOLDER
 from tests.recipes import markov_chain as markov_task
 
 EXAMPLES, PATHS, CHANNELS = 100, 4, 3
@@ -149,5 +150,14 @@ def test_rows_are_those_of_the_readout_and_of_the_data(rng, tmp_path, small_bloc
         one = one or written(tmp_path, token_arrays(rng))  # other data
         task = build_task(one)
         *_, expected = fold_training(one, task)
-        received = folded_training_set(one, task, tmp_path, tmp_path, Interruption())
-        np.testing.assert_array_equal(received.matrix, expected.matrix)
+        for point in ("a", "b"):  # the second one finds what the first left
+            folder = tmp_path / point
+            folder.mkdir(exist_ok=True)
+            with pytest.MonkeyPatch.context() as patch:
+                if point == "b":
+                    patch.delattr("sampler.jobs.folding.fold_training")
+                received = folded_training_set(one, task, folder, tmp_path, Interruption())
+            assert not (folder / ROWS_FOLDER).exists()
+            np.testing.assert_array_equal(received.matrix, expected.matrix)
+            sizes = [(r.examples, r.paths, r.channels, r.outputs) for r in (received, expected)]
+            assert sizes[0] == sizes[1]

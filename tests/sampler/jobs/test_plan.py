@@ -141,10 +141,19 @@ def test_the_theory_of_a_point_is_that_of_its_recipe_alone(sweep, recipe, tmp_pa
             np.testing.assert_array_equal(received[name], numbers, err_msg=name)
 
 
-def test_a_normalised_hypernetwork_may_be_narrow_inside(recipe):
-    """Only what is normalised needs two units: the inner layer of a hypernetwork is not."""
-    narrow = ["network.norm=after", "network.hypernetwork=true", "network.widths=[1, 1, 2, 1, 2]"]
-    assert make_plan("run", load_recipe(recipe(SMALLEST), narrow)).is_sampled
+@pytest.mark.parametrize(
+    ("setting", "widths", "others"),
+    [
+        ("network.norm=after", [1, 1, 2, 1, 2], [1, 1, 1, 1, 2]),
+        ("network.residual=true", [2, 1, 2, 3, 2], [2, 1, 3, 3, 2]),
+    ],
+)
+def test_what_is_normalised_or_added_to_is_between_hypernetworks(setting, widths, others, recipe):
+    """Two units at least, or as many everywhere; of the inner layer of one any number."""
+    hyper, path = [setting, "network.hypernetwork=true"], recipe(SMALLEST)
+    assert make_plan("run", load_recipe(path, [*hyper, f"network.widths={widths}"])).is_sampled
+    with pytest.raises(InputError):
+        load_recipe(path, [*hyper, f"network.widths={others}"])
 
 
 @pytest.mark.slow

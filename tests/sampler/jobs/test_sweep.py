@@ -80,6 +80,8 @@ def test_points_are_those_of_run_and_the_dataset_has_their_numbers(swept):
         assert (swept / label / "report.html").is_file()
         assert not (swept / label / "figures").exists()  # they are drawn when they are asked for
     assert (swept / "figures" / "order_parameter_against_width.png").is_file()
+    averaged = (swept / "seed_averages.csv").read_text().splitlines()
+    assert len(averaged) == 1 + 2, "a row for each width"
     with xr.open_dataset(swept / "sweep.nc") as dataset:
         for width, seed in itertools.product((3, 5), (2, 3)):
             point = dataset.sel({"network.widths": width, SEED: seed})
@@ -172,6 +174,7 @@ def test_a_point_that_fails_does_not_stop_the_others(recipe, tmp_path):
     over = ("--over", "network.widths=4:6")
     assert command("sweep", recipe, "--out", tmp_path / "sweep", *over) == ExitCode.BAD_INPUT
     assert (blocked / "thesis.tex").read_text() == "mine"
+    assert state_of(tmp_path / "sweep").exit_code is None, "it has not come to its end"
     with xr.open_dataset(tmp_path / "sweep" / "sweep.nc") as dataset:
         accuracy = dataset["value"].sel(predictor="leading", quantity="accuracy")
         assert np.isnan(accuracy).values.tolist() == [True, False]

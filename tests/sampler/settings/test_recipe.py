@@ -1,5 +1,6 @@
 """Recipes of files and of Python: defaults, overrides, changes, sweeps, and the resolved text."""
 
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -17,7 +18,7 @@ from sampler.settings.point_labels import short_label
 from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
 from sampler.settings.section import TABLES, meaning, plain
 from sampler.settings.task_sections import TASKS
-from sampler.settings.toml import parse_over, toml_text
+from sampler.settings.toml import different_values, parse_over, toml_text
 from sampler.settings.training import TRAINED, Training
 from tests import ROOT
 
@@ -237,6 +238,36 @@ def test_how_chains_end_is_chosen_anew_where_a_change_decides_it():
     assert [point.sampler.until for _, point in swept.points()] == ["draws", "trusted"]
 
 
+RELU = {"network.values": "relu"}
+ONE_LEARNED = {"attention.heads": [["good", "learned"], ["uniform"]]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sums_paths", "solved", "at_infinite_width"),
+    [
+        ({}, True, True, False),
+        (RELU, False, False, True),
+        (RELU | {"network.norm": "after"}, False, False, False),
+        (RELU | {"network.hypernetwork": [False, True]}, False, False, False),
+        ({"network.hypernetwork": [False, True]}, True, True, False),
+        (ONE_LEARNED, True, False, False),
+        (RELU | ONE_LEARNED, False, False, False),
+        # Heads that are not kept are not learned.
+        (ONE_LEARNED | {"network.heads": [[0], [0]]}, True, True, False),
+        (ONE_LEARNED | {"network.heads": [[1], [0]]}, True, False, False),
+        (ONE_LEARNED | {"attention.reads": "stream"}, False, False, False),
+    ],
+)
+def test_which_theory_describes_a_network(changes, sums_paths, solved, at_infinite_width):
+    """Sums over paths of fixed heads have all of it, of nonlinear values the limit alone."""
+    task = sampler.MarkovChain()
+    heads = {"attention.heads": [["good", "random"], ["uniform"]]}
+    recipe = sampler.Recipe(task=task, network={"widths": 3}).changed(heads | changes)
+    assert recipe.fits_theory == sums_paths
+    assert (recipe.has_theory, recipe.has_value_theories) == (solved, at_infinite_width)
+    assert recipe.is_solved == (solved or at_infinite_width)
+
+
 # --- sweeps
 
 
@@ -245,6 +276,8 @@ def test_how_chains_end_is_chosen_anew_where_a_change_decides_it():
     [
         ("network.widths=10,[20, 30, 40]", [10, [20, 30, 40]]),
         ("sampler.seed=7,0:6:2", [7, 0, 2, 4]),
+        ("sampler.seed=5:-1:-2", [5, 3, 1]),
+        ("attention.form.scale=inf,-0.5", [math.inf, -0.5]),
         ("posterior.temperature=1e-2, 0.1", [0.01, 0.1]),
         ("sampler.space=weights,order_parameters", ["weights", "order_parameters"]),
         ('attention.heads=[["good"],["uniform"]],[["random"]]',
@@ -281,6 +314,7 @@ def test_a_sweep_is_a_grid_whose_last_key_is_fastest_and_equal_values_are_one_po
     assert len({point.hash8 for _, point in points} | {recipe.hash8}) == 5
     grid = load_recipe(write(SHORTEST), over=["posterior.temperature=1,2,1e0,2.0"])
     assert grid.sweep == {"posterior.temperature": (1, 2)}
+    assert different_values([1, True, 1.0, [0], [False], [0.0]]) == (1, True, [0], [False])
     twice = ["posterior.temperature=1", "posterior.temperature=2"]
     with pytest.raises(InputError, match=r"posterior\.temperature"):
         load_recipe(write(SHORTEST), over=twice)
