@@ -35,18 +35,6 @@ def test_settings_follow_their_option_up_to_what_is_none():
     assert (found.recipe, found.out) == (Path("recipe.toml"), Path("g=h"))
 
 
-def test_a_long_value_is_cut_to_a_line_and_a_path_keeps_its_end():
-    for value, start, end in (
-        ("a" * 78, "field = 'aaa", "aaa': remedy"),
-        ("a" * 79, "field = 'aaa", "aaa…: remedy"),
-        (Path("/", "a" * 78, "end"), "field = '…aaa", "aaa/end': remedy"),
-    ):
-        text = str(InputError("field", value, "remedy"))
-        assert text.startswith(start)
-        assert text.endswith(end)
-        assert len(text) == len("field = : remedy") + 80
-
-
 @pytest.mark.parametrize("words", ["", "walk", "check a b", "compare ."])
 def test_a_bad_command_line_is_one_line(capsys, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

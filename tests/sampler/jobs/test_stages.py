@@ -19,14 +19,12 @@ from sampler.analysis.results import open_run
 from sampler.errors import ExitCode, InputError
 from sampler.jobs import progress as progress_module
 from sampler.jobs.progress import Progress, SamplingProgress
-from sampler.jobs.stages import cost, diagnose_stage, record_devices
+from sampler.jobs.stages import cost, diagnose_stage
 from sampler.jobs.stored import compare_runs
 from sampler.mcmc.algorithm import Chunk
 from sampler.presentation.figures.catalogue import FIGURES, draw_figure
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
-from sampler.storage.directory import LOG
-from sampler.storage.manifest import Manifest, read_manifest
-from sampler.storage.run_directory import RunDirectory
+from sampler.storage.manifest import read_manifest
 from tests import FIXTURES
 from tests.commands import in_process
 from tests.problems import HMC, collect, healthy_statistics, random_observables, small_problem
@@ -86,18 +84,6 @@ def test_the_verdict_names_a_search_that_failed():
     remarks = diagnose_stage(drawn).remarks
     assert any("mode search" in remark for remark in remarks)
     assert not drawn["sample_stats"].attrs["mode_converged"]
-
-
-@pytest.mark.parametrize(("begun", "warns"), [(10**6, True), (1, False)])
-def test_it_is_said_where_chains_go_on_on_fewer_devices(begun, warns, tmp_path, caplog):
-    """Which round otherwise."""
-    directory = RunDirectory(tmp_path, None, {}, Manifest(devices=begun))
-    LOG.addHandler(caplog.handler)
-    try:
-        record_devices(directory)
-    finally:
-        LOG.removeHandler(caplog.handler)
-    assert (f"{begun}" in caplog.text) == warns
 
 
 @pytest.mark.parametrize(

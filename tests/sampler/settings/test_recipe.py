@@ -16,10 +16,8 @@ from sampler.attention.variants import VARIANTS
 from sampler.errors import InputError
 from sampler.settings.point_labels import short_label
 from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
-from sampler.settings.section import TABLES, meaning, plain
-from sampler.settings.task_sections import TASKS
+from sampler.settings.section import plain
 from sampler.settings.toml import different_values, parse_over, toml_text
-from sampler.settings.training import TRAINED, Training
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "runs").glob("*.toml"))
@@ -151,13 +149,6 @@ values = st.recursive(
 @given(st.dictionaries(letters, values, max_size=4))
 def test_toml_text_reads_back_equal(settings):
     assert tomllib.loads(toml_text(settings)) == settings
-
-
-def test_every_setting_has_a_meaning():
-    tasks = [*TASKS.values(), TASKS["time_series"].section_for({"folder": ""}), *TRAINED.values()]
-    for section in (Recipe, TrainingRecipe, Training, *TABLES.values(), *tasks):
-        for key in section.model_fields:
-            assert meaning(section, key) or key == "kind", (section, key)
 
 
 # --- overrides, and defaults that depend on other settings
