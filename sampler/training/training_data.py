@@ -209,7 +209,7 @@ def predict_examples(
 
 
 def accuracy_with_error(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Return the fraction of right examples and its binomial error √(p(1 − p)/n).
+    """Return the fraction of right examples and its binomial error.
 
     Right is the sign, 0 counting half, or the largest of several outputs.
     """

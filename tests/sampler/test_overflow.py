@@ -16,7 +16,9 @@ EXAMPLES, TOKENS, CHANNELS, HEADS = 6, 4, 3, (2, 2)
 SPLITS = ("train", "test", "validation")
 
 
-def split_of(inputs=1.0, labels=1.0, attention=(1.0, 1.0), seed=0, to_one_key=False):
+def split_of(
+    inputs=1.0, labels=1.0, attention=(1.0, 1.0), seed=0, to_one_key=False, is_negative=False
+):
     """Tokens, or attended inputs where there is no attention.
 
     Queries attend to any keys, or all to the first.
@@ -27,6 +29,7 @@ def split_of(inputs=1.0, labels=1.0, attention=(1.0, 1.0), seed=0, to_one_key=Fa
         attended = inputs * rng.standard_normal((EXAMPLES, 4, CHANNELS))
         return Examples(attended, own, path_heads=HEADS)
     tokens = inputs * rng.standard_normal((EXAMPLES, TOKENS, CHANNELS))
+    tokens = -np.abs(tokens) if is_negative else tokens
     matrices = rng.random((2, EXAMPLES, 2, TOKENS, TOKENS))
     matrices /= matrices.sum(axis=3, keepdims=True)
     if to_one_key:
@@ -51,7 +54,10 @@ CASES = [
     ({"inputs": 1e152}, None),
     ({"inputs": 1e152, "to_one_key": True}, None),
     ({"inputs": 1e160}, "inputs"),
+    ({"inputs": 1e160, "is_negative": True}, "inputs"),
     ({"inputs": 1e160, "attention": ()}, "attended"),
+    # Every square is finite, and their sum is not.
+    ({"inputs": 2e153, "attention": ()}, "attended"),
     ({"labels": 1e152}, None),
     ({"labels": 1e160}, "labels"),
     ({"inputs": 1e60, "attention": (1e50, 1e40)}, None),

@@ -258,10 +258,17 @@ class HardMaximum(AttentionVariant):
 
 def test_a_variant_without_derivatives_is_refused_where_its_logits_would_move():
     """Where they are sampled or trained; of fixed heads it is taken."""
-    form = HardMaximum()
+    form, joined = HardMaximum(), HeadNormalised()
     own = {"task": MarkovChain(tokens=4, features=6), "network": {"widths": 3}}
-    for kind, field in (("good", None), ("learned", "attention.form (layer 1, head 1)")):
-        heads = {"heads": [["uniform", kind]], "form": [[Softmax(), form]]}
+    of_head_1 = "attention.form (layer 1, head 1)"
+    for kinds, forms, field in (
+        (("uniform", "good"), [Softmax(), form], None),
+        (("uniform", "learned"), [Softmax(), form], of_head_1),
+        # Heads that see each other are all learned, or all fixed.
+        (("good", "learned"), [joined, joined], of_head_1),
+        (("good", "learned"), [Softmax(), joined], None),
+    ):
+        heads = {"heads": [kinds], "form": [forms]}
         refused = nullcontext() if field is None else pytest.raises(InputError)
         with refused as caught:
             build_task(Recipe(**own, attention=heads))

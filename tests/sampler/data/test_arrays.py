@@ -1,5 +1,7 @@
 """Arrays brought by the user, of tokens or of attended inputs: read, refused, or doubted."""
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
@@ -81,23 +83,28 @@ def test_arrays_come_back_with_all_heads_or_those_that_are_kept(tmp_path, output
     assert kept.path_names == ("1·2", "1·0")
 
 
-def test_labels_of_the_test_set_and_a_validation_split_may_be_absent():
-    stored = arrays()
-    del stored["labels_test"]
-    task = task_of_arrays(stored)
-    assert task.test.labels is None
-    assert task.validation is None
-
-
 @pytest.mark.parametrize("suffix", ["npz", "h5"])
 def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
-    task = read_arrays(write(tmp_path / f"arrays.{suffix}", with_lengths() | NAMES))
+    """Of data without labels of the test set, and without a validation set."""
+    stored = with_lengths() | NAMES
+    del stored["labels_test"]
+    task = read_arrays(write(tmp_path / f"arrays.{suffix}", stored))
+    assert task.test.labels is None
+    assert task.validation is None
     assert task.train.lengths is None
     assert task.test.lengths.tolist() == [6, 2, 4, 1]
     assert task.test.part(slice(1, 3)).lengths.tolist() == [2, 4]
     assert task.test.keeping(((0,), (1,))).lengths.tolist() == [6, 2, 4, 1]
     assert task.head_names == (("a", "b"), ("x", "y", "residual"))
     assert task.path_names[2] == "a·residual"
+
+
+def test_layers_keep_their_numbers_where_they_are_as_many():
+    task = task_of_arrays(arrays() | {"layer_numbers": np.array([4, 7])})
+    one, two = (with_chosen_heads(task, Attention(heads=(("0",),) * layers)) for layers in (1, 2))
+    assert task.numbers == two.numbers == (4, 7)
+    assert one.numbers == (1,)
+    assert dataclasses.replace(task, hypernetworks=(True, False)).numbers == (1, 2, 3)
 
 
 # --- attended inputs in the place of tokens and attention
@@ -165,6 +172,11 @@ def tokens() -> dict[str, np.ndarray]:
     return with_validation() | with_lengths()
 
 
+def without_attention(stored):
+    for key in [key for key in stored if key.startswith("attention")]:
+        del stored[key]
+
+
 REFUSED = [
     (tokens, remove("labels_train"), "labels_train"),
     (tokens, lambda stored: stored.update(atention_train_3=np.ones(2)), "atention_train_3"),
@@ -172,6 +184,9 @@ REFUSED = [
     (tokens, replace("inputs_train", lambda a: a.astype(complex)), "inputs_train"),
     (tokens, replace("attention_train_2", lambda a: a.astype(str)), "attention_train_2"),
     (tokens, replace("labels_train", lambda a: a[:3]), "labels_train"),
+    (tokens, lambda stored: stored.update(labels_test=np.ones((4, 2))), "labels_test"),
+    (tokens, without_attention, "attention_train_1"),
+    (tokens, lambda stored: stored.update(layer_numbers=np.array([3])), "layer_numbers"),
     (tokens, replace("inputs_test", lambda a: a[..., :5]), "inputs_test"),
     (tokens, replace("inputs_test", lambda a: a[:0]), "inputs_test"),
     (tokens, replace("attention_test_2", lambda a: a[:, :2]), "attention_test_2"),
@@ -180,9 +195,11 @@ REFUSED = [
     (tokens, remove("labels_validation"), "labels_validation"),
     # Lengths of sequences, beyond which nothing is attended to, and names of all heads.
     (tokens, replace("lengths_test", lambda a: a + 0.5), "lengths_test"),
+    (tokens, replace("lengths_test", lambda a: a - 1), "lengths_test"),
     (tokens, lambda stored: stored.update(lengths_train=np.full(5, 3)), "attention_train_1"),
     (tokens, lambda stored: stored.update(head_names_1=np.array(["a", "b"])), "head_names_2"),
     (tokens, lambda s: s.update(NAMES, head_names_1=np.array(["a", "a"])), "head_names_1"),
+    (tokens, lambda s: s.update(NAMES, head_names_1=np.array(["a", "b·c"])), "head_names_1"),
     (attended, remove("attended_train"), "attended_train"),
     (attended, remove("heads"), "heads"),
     (attended, lambda s: s.update(inputs_train=np.ones((5, 6, 7))), "attended_train"),
@@ -370,13 +387,9 @@ def test_attention_that_is_query_by_key_is_named():
     right["attention_test_2"][:, 2] = wrong["attention_test_2"][:, 2]
     (said,) = concerns(right)
     assert said.startswith("attention_test_2 (1 of 3 heads): ")
-
-
-def test_one_example_that_is_right_clears_a_head():
-    stored = as_written(FOR_KEYS)
-    for key in KEYS:
-        stored[key][-1] = softmax(np.log(stored[key][-1]), 1)
-    assert concerns(stored) == ()
+    # One example that is right clears a head.
+    right["attention_test_2"][-1, 2] = right["attention_test_2"][-1, 0]
+    assert concerns(right) == ()
 
 
 def test_padding_does_not_count():

@@ -45,6 +45,11 @@ def token_arrays(rng, examples=30) -> dict[str, np.ndarray]:
     return arrays
 
 
+def with_lengths(rng) -> dict[str, np.ndarray]:
+    """The same sequences, which are said to have all of their tokens."""
+    return token_arrays(rng) | {"lengths_train": np.full(30, 3), "lengths_test": np.full(5, 3)}
+
+
 def written(folder, arrays):
     """A file of these arrays, and a recipe that reads it."""
     with h5py.File(folder / "mine.h5", "w") as file:
@@ -124,15 +129,25 @@ def test_rows_of_a_streamed_file_are_those_of_its_arrays(make, rng, tmp_path, mo
     [
         (attended_arrays, "attended_train", (93, 1, 2)),
         (token_arrays, "attention_train_1", (27, 0, 1, 2)),
+        (with_lengths, "lengths_train", (27,)),
     ],
 )
 def test_a_bad_number_is_named_with_its_example(make, key, place, rng, tmp_path, small_blocks):
     arrays = make(rng)
-    arrays[key][place] = np.nan
+    arrays[key][place] = 4 if make is with_lengths else np.nan
     recipe = written(tmp_path, arrays)
     with pytest.raises(InputError) as caught:
         list(fold_training(recipe, build_task(recipe)))
     assert caught.value.field == f"{key}{list(place)}"
+
+
+def test_arrays_of_a_large_file_have_as_many_examples(rng, tmp_path, small_blocks):
+    """Which is seen before any of its blocks is read."""
+    arrays = token_arrays(rng)
+    arrays["attention_train_1"] = arrays["attention_train_1"][:-1]
+    with pytest.raises(InputError) as caught:
+        build_task(written(tmp_path, arrays))
+    assert caught.value.field == "attention_train_1"
 
 
 def test_networks_outside_the_theory_are_refused(rng, tmp_path, small_blocks):

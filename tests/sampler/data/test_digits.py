@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from sampler.data.digits import Digits, patches_with_positions, read_images
+from sampler.data.digits import Digits
 from sampler.data.image_files import resize
 from sampler.data.make import build_task
 from sampler.errors import InputError
@@ -19,31 +19,20 @@ def task_of(attention=None, **settings):
     return build_task(Recipe(task=task, attention=attention, network={"widths": 10}))
 
 
-def test_the_tokens_of_an_image_are_its_patches():
-    images, _ = read_images(tuple(range(10)))
-    for patch, tokens in ((1, 64), (2, 16), (4, 4)):
-        inputs = patches_with_positions(images[:3], patch)
-        assert inputs.shape == (3, tokens, 64 + tokens)
-        # All tokens together are the image: no pixel is lost or counted twice.
-        np.testing.assert_array_equal(inputs[..., :64].sum(axis=1), images[:3].reshape(3, 64))
-        assert np.all((inputs[..., :64] != 0).sum(axis=-1) <= patch**2)
-        np.testing.assert_array_equal(inputs[1, :, 64:], np.eye(tokens))
-    third = patches_with_positions(images[:1], 4)[0, 2, :64].reshape(8, 8)
-    np.testing.assert_array_equal(third[4:, :4], images[0, 4:, :4])
-
-
-def test_splits_are_disjoint_and_the_labels_those_of_the_drawings():
-    task = task_of(examples_validation=50, seed=3)
-    drawings = np.concatenate([s.inputs[..., :64].sum(axis=1) for s in task.splits])
-    labels = np.concatenate([s.labels for s in task.splits])
-    assert drawings.shape == (120, 64)
+def digits_of(split):
+    """What scikit-learn says of the drawings of a split."""
     stored = load_digits()
     pairs = zip(stored.data / 16.0, stored.target, strict=True)
     known = {image.tobytes(): digit for image, digit in pairs}
-    assert len({image.tobytes() for image in drawings}) == 120
-    digits = np.array([known[image.tobytes()] for image in drawings])
-    np.testing.assert_array_equal(np.argmax(labels, axis=1), digits)
-    np.testing.assert_array_equal(np.unique(labels), np.array([0.0, 1.0]) - 0.1)
+    return np.array([known[image.tobytes()] for image in split.inputs[..., :64].sum(axis=1)])
+
+
+def test_labels_are_those_of_the_drawings():
+    task = task_of(examples_validation=50, seed=3)
+    for one, classes in ((task, range(10)), (task_of(classes=(7, 2)), (7, 2))):
+        for split in one.splits:
+            expected = (digits_of(split)[:, None] == np.array(classes)) - 1.0 / len(classes)
+            np.testing.assert_array_equal(split.labels, expected)
     other = task_of(examples_validation=50, seed=4)
     assert not np.array_equal(task.train.inputs, other.train.inputs)
 
@@ -101,13 +90,17 @@ def test_images_of_a_file_are_cut_into_patches(tmp_path, ending):
     assert len(seen) == sum(split.examples for split in task.splits)
 
 
-def test_images_can_be_made_smaller(tmp_path):
-    images = np.random.default_rng(1).integers(0, 256, (80, 12, 12)).astype(np.uint8)
+def test_images_can_be_made_smaller_and_square(tmp_path):
+    """Others are refused as they are."""
+    images = np.random.default_rng(1).integers(0, 256, (80, 12, 9)).astype(np.uint8)
     path = write_images(tmp_path, images, np.arange(80) % 2, ".npz")
     inputs = task_of_file(images=path, side=6).train.inputs[..., :36].sum(axis=1)
     expected = resize(images / 255.0, 6).reshape(80, 36)
     nearest = np.abs(inputs[:, None] - expected).max(axis=-1).min(axis=1)
     np.testing.assert_allclose(nearest, 0, atol=1e-6)
+    with pytest.raises(InputError) as caught:
+        task_of_file(images=path)
+    assert caught.value.field == "task.images"
 
 
 @pytest.mark.parametrize(

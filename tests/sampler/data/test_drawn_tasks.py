@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
-import sampler
-from sampler.data.make import build_task
 from sampler.data.time_series import TimeSeries, lag_weights
 from sampler.settings.task_sections import Attention
-from tests import ROOT
 from tests.recipes import markov_chain, time_series
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
@@ -77,11 +74,6 @@ def test_the_good_head_attends_to_a_previous_token_of_the_same_state_else_to_bos
     others = 1.0 - np.take_along_axis(task.train.attention[0][:, 0], strongest[:, None], 1)[:, 0]
     # The runner-up is 0.5 β below: the rest carries at most (number of keys) · exp(−0.5 β).
     assert others[:, 1:].max() < 13 * np.exp(-0.5 * 200.0) + 13 * np.finfo(float).eps
-
-
-def test_the_uniform_head_is_exactly_uniform():
-    task = markov_chain(examples_train=4, tokens=9)
-    assert np.array_equal(task.train.attention[1], np.full((4, 1, 10, 10), 1 / 10))
 
 
 # --- time series
@@ -172,16 +164,3 @@ def test_heads_take_any_form_together_or_each_its_own(form):
     assert not np.allclose(head.train.attention[0][:, 0], plain.train.attention[0][:, 0])
     if form["kind"] != "head_normalised":  # which looks at the other heads of its form
         assert np.array_equal(head.train.attention[0][:, 0], whole.train.attention[0][:, 0])
-
-
-@pytest.mark.slow
-def test_finite_width_tells_the_classes_apart_better_than_infinite_width():
-    """On the series of `runs/time_series.toml` with widths of 10, example by example."""
-    recipe = sampler.Recipe.load(ROOT / "runs" / "time_series.toml")
-    recipe = recipe.changed({"network.widths": 10})
-    theory = sampler.solve(recipe).sel(predictor=["infinite", "leading"])
-    right = np.sign(theory["predictor_mean"].values) == build_task(recipe).test.labels[:, 0]
-    gained = right[1].astype(float) - right[0]
-    assert gained.mean() > 4 * gained.std() / len(gained) ** 0.5
-    infinite, leading = theory["log_evidence"].values
-    assert leading > infinite + 10

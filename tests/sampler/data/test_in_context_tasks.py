@@ -91,7 +91,8 @@ def test_the_label_is_the_value_of_the_key():
 
 @pytest.mark.parametrize("beta", [0.5, 40.0])
 def test_the_head_reads_the_value_of_the_match(beta):
-    task = task_of(sampler.AssociativeRecall(**RECALL), heads=[["match"]], inverse_temperature=beta)
+    shown = RECALL | {"keys": 6}  # all that there are
+    task = task_of(sampler.AssociativeRecall(**shown), heads=[["match"]], inverse_temperature=beta)
     received = read_by_last(task.test)[:, -1]
     for tokens, read in zip(task.test.inputs, received, strict=True):
         weights = [math.exp(beta * (token[:-1] @ tokens[-1, :-1])) for token in tokens]

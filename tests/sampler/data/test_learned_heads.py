@@ -1,6 +1,5 @@
 """Data for learned heads: which heads there are, and attention that a draw of their prior makes."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,7 +10,7 @@ from sampler.errors import InputError
 from sampler.streams import Stream, stream
 from sampler.teacher import with_teacher
 from tests.assertions import assert_within_mcse
-from tests.recipes import MARKOV, learned_problem, learned_recipe
+from tests.recipes import MARKOV, learned_recipe
 
 INPUTS = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
 LABELS = np.sign(INPUTS[:, :, 1, 0])
@@ -23,13 +22,26 @@ ARRAYS = {
 }
 
 
-def test_arrays_without_attention_have_learned_heads():
-    chosen = {"heads": [["learned", "uniform"], ["learned"]],
-              "learned": {"form": "low_rank", "rank": 2, "variance": 3.0}}  # fmt: skip
-    task = sampler.Arrays(**ARRAYS).make(sampler.Attention(**chosen))
+# A form of logits, what they read, shapes of their numbers, and the variance of each scale c of
+# three channels, where the one that is set is 5.
+FORMS = [
+    ({"form": "low_rank", "rank": 2}, "inputs", (1, 2, 2, 3), [5 / 3] * 2),
+    ({"form": "full"}, "inputs", (1, 3, 3), [5 / 3] * 3),
+    ({"form": "positions"}, "inputs", (1, 4), [5]),
+    ({"rank": 2}, "stream", (1, 2, 2, 7), [5] * 2),
+    ({"form": "full"}, "stream", (1, 7, 7), [5]),
+]
+
+
+@pytest.mark.parametrize(("form", "reads", "shape", "variances"), FORMS)
+def test_arrays_without_attention_have_learned_heads(form, reads, shape, variances):
+    """Hidden vectors z/√N of the stream have unequal sizes, which their logits do not divide by."""
+    chosen = {"heads": [["learned", "uniform"], ["learned"]], "reads": reads}
+    learned = form | {"variance": 5.0}
+    task = sampler.Arrays(**ARRAYS).make(sampler.Attention(**chosen, learned=learned))
     assert task.heads == (2, 1)
-    assert task.learned.shapes(4, 3) == {"logits_1": (1, 2, 2, 3), "logits_2": (1, 2, 2, 3)}
-    np.testing.assert_allclose(task.learned.scale**2, 3.0 / 3)  # variance/D
+    assert task.learned.shapes(4, 3, (7, 7)) == {"logits_1": shape, "logits_2": shape}
+    np.testing.assert_allclose(task.learned.scale**2, variances)
     np.testing.assert_allclose(task.train.attention[0][:, 1], 0.25)
 
 
@@ -48,23 +60,26 @@ def test_arrays_keep_the_heads_that_are_named():
         arrays.make(sampler.Attention(heads=[["theirs"]]))
 
 
-@pytest.mark.parametrize("form", ["low_rank", "positions"])
-def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
-    """The attention that a teacher has: that of sampled heads at the same normal numbers."""
-    rank = {"rank": 3} if form == "low_rank" else {}
-    heads = (("learned", "good"), ("learned",))
-    attention = {"learned": {"form": form, "variance": 2.0, **rank}}
-    task = build_task(learned_recipe(heads=heads, attention=attention))
-    shapes = task.learned.shapes(task.train.tokens, task.channels)
-    assert set(shapes) == {"logits_1", "logits_2"}
-    position = {
-        name: jnp.asarray(stream(0, Stream.HEADS, layer, 0).standard_normal(shape))
-        for layer, (name, shape) in enumerate(shapes.items())
-    }
-    data = learned_problem(heads=heads, attention=attention).data
-    first, second = data.attention.matrices(position, data.tokens)
-    np.testing.assert_allclose(task.train.attention[0], first, rtol=1e-12)
-    np.testing.assert_allclose(task.train.attention[1][..., -1:], second, rtol=1e-12)
+# The logit of a key and a query, from the normal numbers of a head and the place of the key.
+LOGITS = [
+    (None, (3, 3), lambda Z, x, y, place: x @ Z @ y / 3),
+    ({"form": "low_rank", "rank": 2, "variance": 6.0}, (2, 2, 3),
+     lambda Z, x, y, place: 2 * (Z[1] @ x) @ (Z[0] @ y) / np.sqrt(2)),
+    ({"form": "positions", "variance": 4.0}, (4,), lambda Z, x, y, place: 2 * Z[place]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("learned", "shape", "logit"), LOGITS)
+def test_arrays_have_a_draw_of_the_prior(learned, shape, logit):
+    """The attention that a teacher has, query by query."""
+    chosen = sampler.Attention(heads=[["uniform", "learned"]], learned=learned)
+    recipe = sampler.Recipe(task=sampler.Arrays(**ARRAYS), attention=chosen, network={"widths": 3})
+    drawn = build_task(recipe).train.attention[0][:, 1]
+    Z = stream(0, Stream.HEADS, 0, 1).standard_normal(shape)
+    for tokens, received in zip(INPUTS[0], drawn, strict=True):
+        for t, query in enumerate(tokens):
+            weights = np.exp([logit(Z, key, query, place) for place, key in enumerate(tokens)])
+            np.testing.assert_allclose(received[:, t], weights / weights.sum(), rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.cli import main
+from sampler.data.characters import read_drawings, split_characters
 from sampler.data.episodes import (
     TOKENS,
     UNKNOWN,
@@ -22,6 +23,7 @@ from sampler.data.one_shot import OneShot
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import Recipe, TrainingRecipe, load_recipe
 from sampler.streams import Stream, stream
+from sampler.transformer.trained_transformer import read_model
 from tests.assertions import assert_equal_to_rounding
 from tests.recipes import (
     ANALYSIS,
@@ -62,6 +64,34 @@ def test_a_model_is_moved_with_its_pictures(folder, tmp_path):
         assert build_task(load(moved)).identity == before
     finally:
         (folder / "pictures.npz").write_bytes(kept)
+
+
+def test_tokens_are_those_of_the_episodes_and_random_heads_stand_behind_the_trained_ones(folder):
+    sizes = {"examples_train": 4, "examples_test": 2, "examples_validation": 3, "seed": 3}
+    model, random = read_model(folder / "model"), {"random_heads": 1}
+    plain, more = (OneShot(model=folder / "model", **sizes, **of).make() for of in ({}, random))
+    images = model.recipe.task
+    drawn = split_characters(read_drawings(images), images)
+    for split, drawings, of in (
+        (plain.train, drawn.train, Stream.TRAIN),
+        (plain.test, drawn.test, Stream.TEST),
+        (plain.validation, drawn.validation, Stream.EPISODES_TO_VALIDATE),
+    ):
+        made = draw_episodes(drawings, split.examples, stream(3, of))
+        for tokens, *places_and_labels in zip(split.inputs, *made.places, strict=True):
+            shown = [
+                normalised_patches(drawings.images[[place]])[0] + model.embedding[label]
+                for place, label in zip(*places_and_labels, strict=True)
+            ]
+            expected = np.concatenate(shown) + position_table(TOKENS, 64)
+            np.testing.assert_allclose(tokens, expected, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(split.labels[:, 0], made.targets)
+    assert more.attention_names == (("0", "1", "r0"),) * 2
+    for one, other in zip(plain.train.attention, more.train.attention, strict=True):
+        np.testing.assert_array_equal(one, other[:, :2])
+        assert not any(np.allclose(other[:, 2], one[:, head]) for head in range(2))
+    assert plain.trained is not None
+    assert more.trained is None
 
 
 def test_extra_heads_stand_beside_those_of_a_hypernetwork(tmp_path, rng):
@@ -124,8 +154,8 @@ def drawings() -> Drawings:
     return Drawings(images, ("a", "b", "c", "d"), COUNTS)
 
 
-def episodes(seed=0):
-    return draw_episodes(drawings(), EXAMPLES, stream(seed, Stream.TEST))
+def episodes():
+    return draw_episodes(drawings(), EXAMPLES, stream(0, Stream.TEST))
 
 
 CHARACTER = np.repeat(np.arange(4), COUNTS)
@@ -159,13 +189,6 @@ def test_every_choice_is_uniform_and_independent():
         expected = cell.size / kinds
         error = np.sqrt(expected * (1 - 1 / kinds))
         assert np.all(np.abs(seen - expected) < 4.5 * error)
-
-
-def test_the_seed_decides_the_episodes():
-    one, same, other = episodes(), episodes(), episodes(1)
-    for first, second in zip((*one.places, one.targets), (*same.places, same.targets), strict=True):
-        assert np.array_equal(first, second)
-    assert not np.array_equal(one.places[0], other.places[0])
 
 
 # --- tokens of an episode

@@ -47,9 +47,9 @@ def folder(tmp_path):
     return write(tmp_path / "Gait")
 
 
-def read(folder, heads=(("lag", "random"), ("uniform",)), **settings):
+def read(folder, heads=(("lag", "random"), ("uniform",)), lag=2, **settings):
     section = SeriesArchive(folder=folder, **settings)
-    return section.make(Attention(heads=heads, lag=2))
+    return section.make(Attention(heads=heads, lag=lag))
 
 
 def test_what_was_written_comes_back(tmp_path):
@@ -110,6 +110,11 @@ def changed(old, new):
     return change
 
 
+def one_class(folder):
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace(":run", ":walk").replace("walk run", "walk"))
+
+
 FIRST = repr(float(TRAIN[0, 0, 0]))
 REFUSED = {
     "no class": (changed("@classLabel true walk run", ""), "task.folder"),
@@ -117,6 +122,7 @@ REFUSED = {
     "a missing value": (changed(f"{FIRST},", "?,"), "task.folder"),
     "no file": (lambda folder: (folder / "Gait_TEST.ts").unlink(), "task.folder"),
     "other steps": (lambda folder: write(folder, test=make_series(4, 1, steps=7)), "Gait_TEST.ts"),
+    "one class": (one_class, "task.classes"),
     "three classes": (lambda folder: write(folder, classes=(*CLASSES, "sit")), "task.classes"),
 }  # fmt: skip
 
@@ -128,6 +134,15 @@ def test_what_cannot_be_used_is_refused(case, folder):
     with pytest.raises(InputError) as caught:
         read(folder)
     assert caught.value.field == field
+
+
+def test_a_lag_is_shorter_than_the_series(folder):
+    """At most the last step sees the first one; of heads of other kinds nothing is asked."""
+    read(folder, lag=STEPS - 1)
+    with pytest.raises(InputError) as caught:
+        read(folder, lag=STEPS)
+    assert caught.value.field == "attention.lag"
+    read(folder, heads=(("uniform",),), lag=STEPS)
 
 
 # 0.1 and 1/3 have rounded sums, of 1.0 and 0.5 they are exact.

@@ -7,16 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.data.episodes import PATCHES, UNKNOWN, position_table
 from sampler.data.make import build_task
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe, TrainingRecipe
-from sampler.transformer.trained_transformer import read_model
 from tests.recipes import TINY, write_labelled, write_untrained
 from tests.sampler.data.test_arrays import arrays
 from tests.sampler.data.test_series_files import make_series, ts_text
 
-# So many that all drawings of a character are asked for: a shared one would be seen.
 EXAMPLES = 24
 SIZES = {"examples_train": EXAMPLES, "examples_test": EXAMPLES, "examples_validation": EXAMPLES}
 
@@ -69,13 +66,6 @@ SOURCES = {
 }
 
 
-def queries_of(split, embedding) -> set[bytes]:
-    """The drawings that the episodes of a split ask for, without positions and labels."""
-    inputs = split.inputs - position_table(*split.inputs.shape[1:])
-    patches = inputs[:, -PATCHES:] - embedding[UNKNOWN].astype(np.float64)
-    return {drawing.tobytes() for drawing in np.round(patches, 9) + 0.0}
-
-
 @pytest.mark.parametrize(("kind", "source"), SOURCES)
 def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
     """With equal sizes, two splits of one stream would be equal to the bit."""
@@ -87,12 +77,6 @@ def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
         assert one.examples == EXAMPLES
         for example in one.inputs:
             assert not np.any(np.all(example == other.inputs, axis=(1, 2)))
-    if kind == "one_shot":
-        embedding = read_model(tmp_path).embedding
-        queries = [queries_of(split, embedding) for split in task.splits]
-        assert all(len(drawings) > 1 for drawings in queries)
-        for one, other in itertools.combinations(queries, 2):
-            assert not one & other, "a drawing is in two splits"
 
 
 # Kinds and sources whose sizes are settings.

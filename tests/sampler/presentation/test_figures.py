@@ -136,21 +136,22 @@ def test_kernels_are_centred_and_relative_to_their_size(rng):
         )
 
 
-@pytest.mark.parametrize("queries", [4, 1])
-def test_learned_heads_have_a_row_of_prior_mean_posterior_mean_and_draws(rng, queries):
+@pytest.mark.parametrize(("queries", "heads"), [(4, 2), (1, 9)])
+def test_learned_heads_have_a_row_of_prior_mean_posterior_mean_and_draws(rng, queries, heads):
     """Of all queries the first example, of one query all examples; heads that are fixed have none.
 
-    Repetitions count by their evidence, and the likeliest have a column.
+    Repetitions count by their evidence, and the likeliest have a column. Six heads have a row.
     """
-    logs, shape = np.array([0.0, 2.0, 1.0, -1.0]), (3, 2, 4, queries)  # example, head, key, query
+    logs = np.array([0.0, 2.0, 1.0, -1.0])
+    shape = (3, heads, 4, queries)  # example, head, key, query
     drawn, single = rng.random((4, *shape)), rng.random((4, 2, *shape))
     prior, axes = rng.random(shape), ("shown_example", "head_1", "key", "query_1")
     columns = {
         "attention_1": (("chain", *axes), drawn),
         "attention_1_single": (("chain", "single", *axes), single),
         "attention_1_prior": (axes, prior),
-        "head_of_place_1": (("chain", "measured_draw", "head_1"), np.zeros((4, 5, 2), int)),
-        "learned_1": ("head_1", np.array([0, 1])),
+        "head_of_place_1": (("chain", "measured_draw", "head_1"), np.zeros((4, 5, heads), int)),
+        "learned_1": ("head_1", np.array([0] + [1] * (heads - 1))),
     }
     statistics = {"ancestor": np.ones((4, 5)), "log_evidence": logs[:, None] * np.ones((4, 5))}
     groups = {
@@ -161,9 +162,18 @@ def test_learned_heads_have_a_row_of_prior_mean_posterior_mean_and_draws(rng, qu
     weights = np.exp(logs) / np.exp(logs).sum()
     mean = np.einsum("c,cehkq->ehkq", weights, drawn)
     chosen = [prior, mean, *(single[chain, -1] for chain in (1, 2, 0))]
-    expected = [m[:, 1, :, 0] if queries == 1 else m[0, 1] for m in chosen]
-    for panel, matrix in zip(panels_of(draw_attention(held(draws=groups))), expected, strict=True):
-        np.testing.assert_allclose(panel, matrix, rtol=1e-12)
+    expected = [
+        m[:, head, :, 0] if queries == 1 else m[0, head]
+        for head in range(1, heads)[:6]
+        for m in chosen
+    ]
+    figure = draw_attention(held(draws=groups))
+    images = [ax.images[0] for ax in figure.axes if ax.images]
+    # One scale for all, from 0 to the largest, on which small ones are told apart by their roots.
+    scale = np.array([0.0, 0.25, 1.0]) * max(map(np.max, expected))
+    for image, matrix in zip(images, expected, strict=True):
+        np.testing.assert_allclose(image.get_array(), matrix, rtol=1e-12)
+        np.testing.assert_allclose(image.norm(scale), [0.0, 0.5, 1.0], atol=1e-12)
 
 
 def test_the_element_that_forgets_last_of_all_is_shown(rng):

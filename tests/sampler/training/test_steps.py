@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,22 @@ from unittest.mock import Mock
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
+from sampler.data.episodes import normalised_patches
 from sampler.data.examples import Examples
-from sampler.data.labelled_inputs import LabelledSplits, classes_of, labels_of
+from sampler.data.labelled_inputs import LabelledSplits, labels_of
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.storage.archives import read_archive, write_archive
 from sampler.training import steps, training_data
-from sampler.training.steps import TrainingState, with_validation
-from sampler.training.training_data import ClassifiedData, learning_data, tabled
+from sampler.training.steps import TrainingState, initial_state, train, with_validation
+from sampler.training.training_data import (
+    ClassifiedData,
+    accuracy_with_error,
+    learning_data,
+    tabled,
+)
 from sampler.transformer.trained_transformer import (
     MODEL_FILE,
     TrainedTransformer,
@@ -30,7 +38,6 @@ from tests import ROOT
 from tests.commands import in_process as command
 from tests.commands import made_once
 from tests.recipes import write_training
-from theory.observables import binomial_error
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +67,20 @@ def copy(finished, recipe_file, tmp_path) -> Path:
     return directory
 
 
-def test_every_hundred_steps_have_episodes_of_their_own(recipe_file):
-    recipe = load_recipe(recipe_file, kind=TrainingRecipe)
-    data = learning_data(recipe, recipe.task.read(recipe.training))
+@pytest.mark.parametrize("colours", [1, 3])
+def test_networks_are_trained_and_chosen_on_the_drawings_of_their_splits(recipe_file, colours):
+    recipe = load_recipe(recipe_file, [f"task.channels={colours}"], kind=TrainingRecipe)
+    splits = recipe.task.read(recipe.training)
+    data = learning_data(recipe, splits)
+    chosen_on, episodes = data.validation
+    assert episodes.examples == 50
+    assert episodes.places[0].max() < len(splits.validation.images)
+    for table, split in ((data.table, splits.train), (chosen_on, splits.validation)):
+        expected = normalised_patches(split.images, colours)
+        np.testing.assert_allclose(table.arrays[0], expected, rtol=0, atol=1e-5)
+    # Every hundred steps have episodes of their own.
     first, other, again = (data.block(number).places[0] for number in (0, 1, 1))
-    assert first.shape == other.shape
+    assert first.shape == other.shape == (400, 3)
     assert not np.array_equal(first, other)
     assert np.array_equal(other, again)
 
@@ -118,6 +134,9 @@ def test_what_is_left_behind(finished, recipe_file):
     summary = json.loads((finished / "training_summary.json").read_text())
     assert summary["model_sha256"] == model.checksum
     assert summary["step"] == model.step
+    # Of eight characters two are left for each of the others; those of training are turned, too.
+    characters = {name: split["characters"] for name, split in summary["splits"].items()}
+    assert characters == {"train": 16, "validation": 2, "test": 2}
 
 
 @pytest.mark.parametrize(
@@ -160,22 +179,70 @@ def splits(rng) -> LabelledSplits:
     return LabelledSplits(*(drawn(rng, count) for count in (12, 9, 10)), NAMES)
 
 
-def test_accuracies_of_all_splits_have_binomial_errors(splits, monkeypatch):
-    """The network says class 0 of everything."""
+def test_of_one_output_the_sign_is_judged():
+    """Right, half right, wrong and wrong."""
+    judged = accuracy_with_error(np.array([2.0, 0.0, -0.1, 3.0]), np.array([1.0, 1.0, 1.0, -1.0]))
+    assert judged["accuracy"] == 1.5 / 4
 
-    def always_class_0(parameters, table, rows, network):
-        return np.tile([1.0, 0.0, 0.0], (rows.examples, 1))
 
-    monkeypatch.setattr(training_data, "predict_examples", always_class_0)
-    recipe = Mock(spec=TrainingRecipe)
-    model = Mock(spec=TrainedTransformer, recipe=recipe, parameters={})
-    found = ClassifiedData(recipe, splits).judged(model)
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimiser", "schedule"), [("adamw", "cosine"), ("adam", "constant")])
+def test_steps_are_those_of_pytorch(optimiser, schedule, splits, monkeypatch):
+    """Losses, parameters and accuracies after 102 steps, the last two of another block."""
+    torch = pytest.importorskip("torch", reason="PyTorch is an extra")
+    rate, steps_taken, batch = 0.02, 102, 5
+    training = {
+        "heads": [2], "widths": 3, "key_size": 2, "steps": steps_taken, "batch": batch,
+        "learning_rate": rate, "weight_decay": 0.1, "optimiser": optimiser, "schedule": schedule,
+        "validation_every": 60,
+    }  # fmt: skip
+    recipe = TrainingRecipe(task={"kind": "time_series", "folder": "none"}, training=training)
+    data = ClassifiedData(recipe, splits)
+    begun = initial_state(recipe, data)
+    ended = train(recipe, data, begun, lambda state: None)
+    before = {name: np.array(values, float) for name, values in begun.parameters.items()}
+    weights = {name: torch.tensor(values, requires_grad=True) for name, values in before.items()}
+
+    def outputs_of(inputs):
+        x = torch.tensor(inputs)
+        keys, queries = (torch.einsum("hgi,eti->ehtg", weights[f"W_{k}_1"], x) for k in "KQ")
+        attention = torch.softmax(queries @ keys.transpose(2, 3) / math.sqrt(2), dim=-1)
+        values = torch.einsum("hmn,etn->ehtm", weights["W_V_1"], x @ weights["W_in"].T)
+        hidden = (attention @ values).sum(dim=1) / math.sqrt(2)
+        return hidden.mean(dim=1) @ weights["readout"].T
+
+    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+    theirs = kinds[optimiser](weights.values(), lr=rate, weight_decay=0.1)
+    losses = []
+    for step in range(steps_taken):
+        if schedule == "cosine":
+            theirs.param_groups[0]["lr"] = rate * (1 + math.cos(math.pi * step / steps_taken)) / 2
+        block, place = divmod(step, 100)
+        rows = data.block(block).places[0][batch * place : batch * (place + 1)]
+        targets = torch.tensor(splits.train.labels[rows])
+        loss = ((outputs_of(splits.train.inputs[rows]) - targets) ** 2).mean()
+        theirs.zero_grad()
+        loss.backward()
+        theirs.step()
+        losses.append(loss.item())
+    received = [point["training_loss"] for point in ended.curve]
+    assert received == pytest.approx([np.mean(losses[:60]), np.mean(losses[60:])], rel=1e-4)
+    for name, values in weights.items():
+        expected = values.detach().numpy()
+        moved = np.linalg.norm(expected - before[name])
+        assert np.linalg.norm(ended.parameters[name] - expected) < 1e-3 * moved, name
+    monkeypatch.setattr(training_data, "EXAMPLES_AT_ONCE", 4)
+    parameters = {name: np.asarray(values) for name, values in ended.parameters.items()}
+    found = data.judged(TrainedTransformer(recipe, parameters, None, steps_taken, ""))
     for name in ("train", "validation", "test"):
         split = getattr(splits, name)
-        share = sum(one == 0 for one in classes_of(split.labels)) / split.examples
-        error = binomial_error(share, split.examples)
+        classes = outputs_of(split.inputs).argmax(dim=1).numpy()
+        right = int(np.sum(classes == split.labels.argmax(axis=1)))
+        one_deviation = math.erf(1 / math.sqrt(2))
+        interval = binomtest(right, split.examples).proportion_ci(one_deviation, "wilson")
         assert found[name]["examples"] == split.examples
-        assert found[name]["network"] == pytest.approx({"accuracy": share, "error": error})
+        assert found[name]["network"]["accuracy"] == pytest.approx(right / split.examples)
+        assert 2 * found[name]["network"]["error"] == pytest.approx(interval.high - interval.low)
 
 
 def test_every_number_has_part_in_the_checksum(splits):

@@ -11,12 +11,11 @@ from sampler.attention.variants import (
     FirstOrder,
     HeadNormalised,
     Linear,
-    Robust,
     ScaledHeads,
     Softmax,
 )
-from sampler.network import network_outputs
 from sampler.streams import Stream
+from sampler.token_network import TokenNetwork
 from sampler.transformer import forward_pass as module
 from sampler.transformer.forward_pass import transformer_outputs
 from sampler.transformer.trained_transformer import (
@@ -25,7 +24,8 @@ from sampler.transformer.trained_transformer import (
     frozen_attention,
     theory_weights,
 )
-from theory import attended_inputs
+from tests.problems import NetworkData
+from tests.token_networks import loops
 
 TOKENS = 8
 
@@ -49,7 +49,6 @@ MIXED = (
 NETWORKS = {
     "one layer": network_of((3,), (5, 4), 3, 6, outputs=2),
     "causal": two_layers(Softmax(mask="causal"), FirstOrder()),
-    "robust": two_layers(*(Robust(limit=0.5),) * 2),
     "mixed": two_layers(*MIXED),
     "deep": network_of(
         (3, 3, 3, 3),
@@ -89,76 +88,51 @@ def attention_of(network, parameters, x):
         yield layer_matrices(variants, queries[None], keys[None])[0]
 
 
-def token_by_token(network, parameters, inputs):
-    """The network as it is defined, with a loop over everything."""
-    outputs = []
-    for x in inputs:
-        z = [parameters["W_in"] @ token for token in x]
-        for layer, omega in enumerate(attention_of(network, parameters, x), start=1):
-            values = parameters[f"W_V_{layer}"]
-            z = [
-                sum(
-                    values[head] @ z[s] * omega[head, s, t]
-                    for head in range(len(omega))
-                    for s in range(len(x))
-                )
-                / np.sqrt(len(omega))
-                for t in range(len(x))
-            ]
-        outputs.append(parameters["readout"] @ np.mean(z, axis=0))
-    return np.array(outputs)
+def by_loops(network, parameters, inputs, attention):
+    """Outputs token by token, of loops that divide by the roots of all widths."""
+    weights = {"V_0": network.channels**0.5 * parameters["W_in"]}
+    for layer, width in enumerate(network.widths[:-1], start=1):
+        weights[f"V_{layer}"] = width**0.5 * parameters[f"W_V_{layer}"]
+    weights["a"] = network.widths[-1] ** 0.5 * np.atleast_2d(parameters["readout"])
+    kinds = network.hypernetworks, network.values, "none", "mean"
+    data = NetworkData(inputs, attention, "mean")
+    return weights, loops(TokenNetwork(network.architecture, *kinds), data, weights)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_are_those_of_a_loop_over_tokens(name, monkeypatch):
-    """By paths, where there are few, by tokens, and by the theory's network with these weights.
-
-    Attention frozen, V_0 = √D W_in, V_l = √N_l W_V, a = √N_a readout.
-    """
+    """By paths, where there are few, and by tokens; and weights and attention are the theory's."""
     network, parameters, inputs = problem(name)
-    expected = token_by_token(network, parameters, inputs)
+    each = [tuple(attention_of(network, parameters, x)) for x in inputs]
+    attention = tuple(map(np.stack, zip(*each, strict=True)))
+    weights, expected = by_loops(network, parameters, inputs, attention)
     arguments = on_device(parameters), jnp.asarray(inputs), network
     bound = {"rtol": 0, "atol": 1e-12 * np.abs(expected).max()}
-    by_path = jax.jit(transformer_outputs, static_argnums=2)(*arguments)
-    np.testing.assert_allclose(by_path, expected, **bound)
+    received = jax.jit(transformer_outputs, static_argnums=2)(*arguments)
+    np.testing.assert_allclose(received.reshape(expected.shape), expected, **bound)
     monkeypatch.setattr(module, "MOST_PATHS", 0)
-    np.testing.assert_allclose(transformer_outputs(*arguments), expected, **bound)
-    weights, architecture = theory_weights(parameters, network), network.architecture
-    assert {k: v.shape for k, v in weights.items()} == architecture.weight_shapes
-    frozen = frozen_attention(parameters, inputs, network.variants)
-    attended = attended_inputs(jnp.asarray(inputs), frozen, "mean")
-    by_theory = network_outputs(on_device(weights), attended, architecture)
-    np.testing.assert_allclose(by_theory.reshape(expected.shape), expected, **bound)
+    received = transformer_outputs(*arguments)
+    np.testing.assert_allclose(received.reshape(expected.shape), expected, **bound)
+    assert received.shape == (len(inputs), *parameters["readout"].shape[:-1])
+    found = theory_weights(parameters, network)
+    assert {k: v.shape for k, v in found.items()} == network.architecture.weight_shapes
+    for key, values in weights.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-14)
+    for omega, expected in zip(
+        frozen_attention(parameters, inputs, network.variants), attention, strict=True
+    ):
+        np.testing.assert_allclose(omega, expected, rtol=0, atol=1e-13)
 
 
 def test_a_hypernetwork_is_that_of_a_loop_over_pairs_of_tokens():
-    """m_st = √2 ReLU(Σ_h Ω^h_st W_V^h z_s/√H), then Σ_s Σ_h Ω^h_st W'_V^h m_st/√H.
-
-    Of the second of two layers, which share nothing but the inputs.
-    """
+    """The second of two layers, which share nothing but the inputs."""
     kinds = {"hypernetworks": (False, True), "values": "relu", "outputs": 2}
     network = network_of((2, 3), (5, 4, 7, 3), 3, 6, (Softmax(), HeadNormalised()), **kinds)
     parameters = draw_parameters(network, 4, Stream.PARAMETERS)
     parameters = {name: values.astype(np.float64) for name, values in parameters.items()}
     inputs = np.random.default_rng(2).standard_normal((3, TOKENS, 6))
     frozen = frozen_attention(parameters, inputs, network.variants)
-    expected = []
-    for x, lower, upper in zip(inputs, *frozen, strict=True):
-        z = [parameters["W_in"] @ token for token in x]
-        moved = [[np.sqrt(2) * np.maximum(W @ s, 0) for s in z] for W in parameters["W_V_1"]]
-        z = [
-            sum(lower[h, s, t] * moved[h][s] for h in range(2) for s in range(TOKENS)) / np.sqrt(2)
-            for t in range(TOKENS)
-        ]
-        total = np.zeros(3)
-        for s in range(TOKENS):
-            for t in range(TOKENS):
-                codes = upper[:, s, t]
-                inner = sum(c * W @ z[s] for c, W in zip(codes, parameters["W_V_2"], strict=True))
-                inner = np.sqrt(2) * np.maximum(inner / np.sqrt(3), 0)
-                outer = sum(c * W for c, W in zip(codes, parameters["W_V_3"], strict=True))
-                total += outer @ inner / np.sqrt(3) / TOKENS
-        expected.append(parameters["readout"] @ total)
+    _, expected = by_loops(network, parameters, inputs, frozen)
     received = transformer_outputs(on_device(parameters), jnp.asarray(inputs), network)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert not network.in_theory
