@@ -22,6 +22,8 @@ from sampler.analysis.predictors import (
 )
 from sampler.analysis.theory_table import TunedInfiniteWidth, theory_table
 from sampler.analysis.validation import validation_draws, validation_scores
+from sampler.attention.similarity import HeadDistances
+from sampler.data.make import build_task
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding
 from tests.dense import dense_kernel
@@ -240,7 +242,11 @@ def test_the_table_is_the_same_where_rows_stand_for_the_examples(monkeypatch):
         posterior={"temperature": 0.3},
         theory={"subnetworks": [[[0]]]},
     )
-    received = sampler.solve(recipe)
+    received, train = sampler.solve(recipe), build_task(recipe).train
+    distances = HeadDistances.of(train.attention, train.inputs)
+    for what, (mean, deviation) in vars(distances).items():
+        assert float(received[f"head_distance_{what}"]) == mean
+        assert float(received[f"head_distance_{what}_deviation"]) == deviation
     monkeypatch.setattr(sampler.problem, "is_folded", lambda *_: False)
     expected = sampler.solve(recipe)
     rows = received.sizes["component"]

@@ -23,7 +23,15 @@ from sampler.storage.result_files import read_table
 from sampler.transformer.trained_transformer import TrainedValues, read_model
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing
-from tests.problems import NetworkData, random_network_data, random_weights, token_by_token
+from tests.dense import dense_kernel
+from tests.problems import (
+    ARCHITECTURES,
+    NetworkData,
+    random_network_data,
+    random_problem,
+    random_weights,
+    token_by_token,
+)
 from tests.recipes import TINY, train_in
 from theory import (
     Architecture,
@@ -128,6 +136,22 @@ def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing
     condition = np.linalg.norm(kernel, 2) / learning.temperature
     assert_equal_to_rounding(received, expected, operations=12**2, condition=condition)
     assert np.abs(received - solved.without([])).max() > 1e-3 * np.abs(received).max()
+
+
+def test_rows_of_a_removed_head_are_those_of_all_outputs(rng):
+    """Head 1 of the second of layers with 3 and 2 heads, three outputs; kernels written out."""
+    problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
+    test, outputs = rng.standard_normal((4, 6, 4)), 3
+    factor = rng.standard_normal((18, 18))
+    overlap = factor @ factor.T / 18
+    kept = np.array([second != 1 for _ in range(3) for second in range(2) for _ in range(outputs)])
+    zeroed = overlap * np.outer(kept, kept)
+    attended, arch = np.asarray(problem.attended), problem.architecture
+    noisy = dense_kernel(attended, attended, zeroed, arch) + problem.temperature * np.eye(18)
+    weights = np.linalg.solve(noisy, np.ravel(problem.labels))
+    expected = dense_kernel(test, attended, zeroed, arch) @ weights
+    received = ZeroedTheory.at(problem, jnp.asarray(test), overlap).without([(1, 1)])
+    np.testing.assert_allclose(received, expected.reshape(4, outputs), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.slow
