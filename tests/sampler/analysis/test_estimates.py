@@ -52,9 +52,9 @@ def test_draws_that_hardly_differ_have_no_negative_variance(rng):
 def test_certain_predictions_are_in_the_last_bin():
     """Each of two predictors has bins of its own."""
     chances = np.array([[1.0, 0.95, 0.0, 0.05], [0.0, 0.05, 0.45, 0.55]])[..., None]
-    positive = np.array([True, False, False, True])[:, None]
+    positive = np.array([False, True, False, True])[:, None]
     found = calibration_error(chances, positive)
-    # Surpluses 0 + 0.95 and 0 − 0.95; then −1 + 0.05, 0.45 and −0.45.
+    # Surpluses 1 − 0.05 and 0 − 0.95; then 0 − 0.95, 0.45 and −0.45.
     np.testing.assert_allclose(found, [1.9 / 4, 1.85 / 4])
 
 
