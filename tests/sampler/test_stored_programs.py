@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -34,9 +35,25 @@ def test_compiled_programs_whose_writer_was_stopped_are_removed(tmp_path, monkey
     assert tmp_path in folder.parents
     for name in ("one-cache", "one-atime", "two-cache"):
         (folder / name).write_bytes(b"0" * 1000)
+    assert compiled.cache_programs() is None  # JAX has a folder, which is the user's
     del environment[compiled.OF_JAX]
     assert compiled.cache_programs() == folder
     assert {path.name for path in folder.glob("*-*")} == {"one-cache", "one-atime"}
+
+
+def test_programs_are_kept_by_the_kind_and_the_number_of_cores(monkeypatch):
+    core = "processor : 0\nmodel name : A\ncpu MHz : 1\nflags : a b\n"
+
+    def key(text: str, cores: int) -> str:
+        monkeypatch.setattr(Path, "read_text", lambda path, **_: text)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+        return compiled.processor_key()
+
+    expected = key(core, 2)
+    same = core.replace("MHz : 1", "MHz : 2"), f"{core}\n{core.replace('A', 'B')}"
+    assert {key(text, 2) for text in same} == {expected}
+    others = {key(core, 3), key(core.replace("A", "B"), 2), key(core.replace("a b", "a"), 2)}
+    assert len(others | {expected}) == 4
 
 
 # --- traced programs
@@ -103,9 +120,14 @@ def test_another_static_argument_shape_or_source_is_another_program(folder, monk
     walk.program()(*arguments(steps=6))
     steps, state, gaussian = arguments()
     walk.program()(steps, state, replace(gaussian, scale=jnp.ones(4)))
+    program = walk.program()
+    program(*arguments())
+    with jax.default_matmul_precision("float32"):
+        program(*arguments())
+    assert len(list(folder.glob(f"*{SUFFIX}"))) == 4
     monkeypatch.setattr(stored_programs, "sources", lambda: "changed")
     walk.program()(*arguments())
-    assert len(list(folder.glob(f"*{SUFFIX}"))) == 4
+    assert len(list(folder.glob(f"*{SUFFIX}"))) == 5
 
 
 def test_a_damaged_program_is_made_anew(folder):
@@ -133,17 +155,19 @@ def test_what_holds_a_class_of_others_is_not_stored(folder):
     assert len(list(folder.glob(f"*{SUFFIX}"))) == 1
 
 
-def test_the_oldest_programs_go_where_all_are_too_large(folder, monkeypatch):
+def test_programs_not_used_for_longest_go_where_all_are_too_large(folder, monkeypatch):
     walk = Walk()
     walk.program()(*arguments())
-    (oldest,) = folder.glob(f"*{SUFFIX}")
-    size = oldest.stat().st_size
-    monkeypatch.setattr(stored_programs, "MOST_BYTES", int(2.5 * size))
-    for steps in (6, 7, 8):
-        walk.program()(*arguments(steps))
-    left = list(folder.glob(f"*{SUFFIX}"))
+    (first,) = folder.glob(f"*{SUFFIX}")
+    monkeypatch.setattr(stored_programs, "MOST_BYTES", int(2.5 * first.stat().st_size))
+    walk.program()(*arguments(6))
+    (second,) = {*folder.glob(f"*{SUFFIX}")} - {first}
+    walk.program()(*arguments())
+    walk.program()(*arguments(7))
+    left = {*folder.glob(f"*{SUFFIX}")}
     assert len(left) == 2
-    assert oldest not in left
+    assert first in left
+    assert second not in left
 
 
 FACTORISES = """

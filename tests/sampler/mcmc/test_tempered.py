@@ -23,6 +23,7 @@ from sampler.posterior.data import Data
 from sampler.posterior.initial_distribution import (
     InitialDistribution,
     descend_from_far,
+    fit_at,
     law_at_modes,
 )
 from sampler.posterior.space import Space
@@ -159,6 +160,22 @@ def test_descents_find_a_phase_that_no_prior_draw_is_in(phases):
     ends, values, count = descend_from_far(space, SEED)
     assert len(ends) == len(values) > 8
     assert gradients == count > len(ends)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_mode_has_the_curvature_and_the_volume_of_the_posterior(whole, monkeypatch):
+    """Coordinates of their own, whose estimated Hessian has no error.
+
+    Curvatures of the Hessian are a quarter of the prior's at least; here they are above it.
+    """
+    monkeypatch.setattr("sampler.posterior.initial_distribution.WHOLE_HESSIAN", 3 if whole else 2)
+    features = np.diag([3.0, 1.0, 0.5])
+    space = Linear.of(features, np.ones(3), NOISE, PRIOR_MEAN, DEVIATIONS)
+    whitening, volume = fit_at(np.array([0.3, 0.5, 1.0]), space, np.random.default_rng(0))
+    precision = np.diag(features) ** 2 / NOISE**2 + DEVIATIONS**-2
+    found = whitening.T @ whitening if whole else np.diag(whitening**2)
+    np.testing.assert_allclose(found, np.diag(precision), rtol=1e-10, atol=1e-10)
+    assert volume == pytest.approx(0.5 * np.log(precision).sum(), rel=1e-12)
 
 
 def test_particles_from_the_modes_know_the_weight_of_each(phases):

@@ -16,11 +16,13 @@ from sampler.posterior.importance_sampling import (
     proposal_about,
 )
 from sampler.posterior.importance_weights import (
+    effective_draws,
     normalised_weights,
     pareto_k,
     systematic_resampling,
 )
-from sampler.posterior.t_mixture import TMixture
+from sampler.posterior.space import Gaussian
+from sampler.posterior.t_mixture import TMixture, refit
 from tests.assertions import assert_within_mcse
 from tests.problems import scalar_problem, space_of
 
@@ -59,6 +61,13 @@ def test_density_of_a_mixture(rng):
     expected = expected_density(mixture, covariances, points)
     received = mixture.log_density(points)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    # Centre and scale matrix of all together, by the loops of the definition.
+    centre = sum(share * c for share, c in zip(SHARES, mixture.centres, strict=True))
+    spread = -np.outer(centre, centre)
+    for share, c, covariance in zip(SHARES, mixture.centres, covariances, strict=True):
+        spread += share * (covariance + np.outer(c, c))
+    for one, other in zip(mixture.moments, (centre, spread), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
     # E_q[g/q] = 1 for a normalised density g with lighter tails, of another centre and shape.
     other = scipy.stats.multivariate_normal(mixture.centres[0], mixture.moments[1])
     ratio = np.exp(other.logpdf(points) - received)
@@ -87,6 +96,35 @@ def test_a_mixture_of_diagonals_in_jax_and_numpy(rng):
         away = (drawn[component == k] - centre) * stretch
         law = scipy.stats.t(diagonal.degrees)
         assert min(scipy.stats.kstest(away, law.cdf, axis=0).pvalue) > 1e-4
+
+
+def worth(target, proposal, points) -> float:
+    """Effective draws of a normal law by points of a mixture, of all."""
+    weights = normalised_weights(target.logpdf(points) - proposal.log_density(points))
+    return effective_draws(weights) / len(points)
+
+
+def test_a_mixture_that_is_refitted_is_nearer_to_what_it_was_fitted_to(rng):
+    """By weighted points of a t law that is off centre and too wide: most draws then count."""
+    root = rng.standard_normal((3, 3))
+    target = scipy.stats.multivariate_normal(np.ones(3), root @ root.T)
+    off = np.ones(3) + root @ np.array([1.0, -1.0, 0.5])
+    first = TMixture.of(np.ones(1), off[None], 4.0 * target.cov[None], 8.0)
+    points = first.draw(8000, rng)
+    assert worth(target, first, points) < 0.3
+    weights = normalised_weights(target.logpdf(points) - first.log_density(points))
+    fitted = refit(first, points, weights, rng)
+    assert worth(target, fitted, fitted.draw(8000, rng)) > 0.8
+
+
+def test_the_best_of_all_proposals_is_kept(rng):
+    """Begun two deviations beside the mode, where few draws count."""
+    density = BatchedDensity.of(space_of(scalar_problem(rng)[0]))
+    gaussian = density.space.mode.gaussian
+    beside = proposal_about(Gaussian(gaussian.at(2.0 * jnp.ones(2)), gaussian.scale))
+    first = draw_weighted(beside, density, 8192, rng)
+    _, pilot = adapt_proposal(beside, density, rng)
+    assert first.effective_sample_size < 0.3 * 8192 < 0.7 * 8192 < pilot.effective_sample_size
 
 
 @pytest.mark.parametrize("shape", [0.2, 1.0])
