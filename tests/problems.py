@@ -1,7 +1,7 @@
 """Problems that tests share: unequal sizes everywhere, named ones, and the published one."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -206,20 +206,6 @@ def scalar_problem(rng: np.random.Generator, *, examples: int = 5, width: int = 
     labels = jnp.asarray(1.5 * rng.standard_normal((examples, 1)))
     problem = LearningProblem(architecture, attended[:examples], labels, 0.2)
     return problem, attended[examples:]
-
-
-def copied(problem: LearningProblem, copies: int) -> LearningProblem:
-    """The same data several times, each copy in channels of its own: the energy is multiplied."""
-    examples, paths, channels = problem.attended.shape
-    attended = np.zeros((copies, examples, paths, copies, channels))
-    for copy in range(copies):
-        attended[copy, :, :, copy] = np.sqrt(copies) * problem.attended
-    return replace(
-        problem,
-        architecture=replace(problem.architecture, channels=copies * channels),
-        attended=jnp.asarray(attended.reshape(copies * examples, paths, copies * channels)),
-        labels=jnp.tile(problem.labels, (copies, 1)),
-    )
 
 
 # --- a named problem, and the draws of a pretended sampler

@@ -204,20 +204,6 @@ def test_matrices_and_coordinates_come_back(sizes, seed):
             np.testing.assert_array_equal(factor, np.tril(factor))
 
 
-@ANY
-@given(sizes=sizes(), seed=st.integers(0, 2**32 - 1))
-def test_any_vector_comes_back(sizes, seed):
-    """Every vector stands for positive definite matrices, of which it is the coordinates."""
-    architecture = Architecture(*sizes)
-    kinds = (RelativeCoordinates, BartlettCoordinates) if architecture.is_regular else ()
-    for kind in kinds or (RelativeCoordinates,):
-        coordinates = kind(architecture)
-        point = np.random.default_rng(seed).standard_normal(coordinates.size)
-        factors = coordinates.factors(point)
-        assert all((np.diagonal(factor) > 0).all() for factor in factors)
-        np.testing.assert_allclose(coordinates.point_of(factors), point, rtol=1e-6, atol=1e-7)
-
-
 CHAIN = Architecture((2, 2), (5, 4, 3), (1.1, 0.8, 1.2, 0.7), channels=3)
 
 
