@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
+from scipy.special import ndtr, stdtrit
 
 from sampler.mcmc.algorithm import (
     LARGEST_ERROR,
@@ -102,7 +102,7 @@ class Tempered(Algorithm):
         if prior is not None:
             text += f"; from the prior alone {prior.text(3)}"
         trusted, beside = not self.judge(statistics).reasons, {"repetitions": modes.count}
-        return Evidence(modes.value, modes.error, "tempered", trusted, text, beside=beside)
+        return Evidence(modes.value, modes.wide, "tempered", trusted, text, beside=beside)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge the evidences of repetitions and of both starts; report ancestors and modes."""
@@ -121,7 +121,7 @@ class Tempered(Algorithm):
                     f"modes (limit {most_apart:.1f}), whose particles miss something; raise "
                     "`particles`"
                 )
-        if not modes.error <= LARGEST_ERROR:
+        if not modes.wide <= LARGEST_ERROR:
             reasons.append(
                 f"ln p(y) = {modes.text()} over repetitions: its error "
                 f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
@@ -142,7 +142,7 @@ class Tempered(Algorithm):
             "ancestors": ancestors,
             "log_evidence_of_repetitions": statistics["log_evidence"][:, 0].tolist(),
             "log_evidence_prior": None if prior is None else prior.value,
-            "log_evidence_prior_error": None if prior is None else prior.error,
+            "log_evidence_prior_error": None if prior is None else prior.wide,
             "starts_apart": apart,
             "starts_apart_limit": most_apart,
             "weights_of_modes": weights_of_modes(statistics),
@@ -158,8 +158,19 @@ class OfStart(NamedTuple):
     error: float
     count: int
 
+    @property
+    def wide(self) -> float:
+        """The error of which two hold the evidence in 95 %, as two of a Gaussian do.
+
+        Few repetitions know their spread badly: by Student's t distribution it is 1.7 times the
+        error of four of them, 1.2 times that of eight. Without it four that happen to agree are off
+        by five errors in one of a hundred problems.
+        """
+        quantile = stdtrit(max(self.count - 1, 1), ndtr(2.0))
+        return self.error * float(quantile) / 2.0
+
     def text(self, places: int = 2) -> str:
-        return f"{self.value:.{places}f} ± {self.error:.{places}f}".replace("-", "−")
+        return f"{self.value:.{places}f} ± {self.wide:.{places}f}".replace("-", "−")
 
 
 def two_starts(statistics: Mapping[str, np.ndarray]) -> tuple[OfStart, OfStart | None]:
