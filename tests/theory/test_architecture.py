@@ -16,7 +16,7 @@ from tests.problems import (
     random_weights,
     token_by_token,
 )
-from theory import Architecture, AttentionPaths, attended_inputs, path_features
+from theory import Architecture, AttentionPaths, attended_inputs
 
 GOOD = {
     "heads": (2, 3),
@@ -111,9 +111,3 @@ def test_padding_behind_a_sequence_changes_nothing(readout, rng):
         alone.append(attended_inputs(jnp.asarray(padded[row : row + 1, part]), own, readout)[0])
     scale = np.abs(padded).max() * max(np.abs(one).max() for one in attention) ** 2
     assert_equal_to_rounding(received, np.stack(alone), operations=40, scale=scale)
-
-
-def test_features_carry_variance_channels_and_paths(rng):
-    attended = jnp.asarray(rng.standard_normal((4, 6, 5)))
-    expected = np.sqrt(0.7) * np.asarray(attended) / np.sqrt(5 * 6)
-    assert_equal_to_rounding(path_features(attended, 0.7), expected, operations=4)

@@ -22,7 +22,6 @@ from theory import (
 )
 from theory.energy import energy_of_columns, energy_of_kernel, lowest_temperature
 from theory.energy_derivatives import EnergyAverages
-from theory.log_evidence import third_of_energy
 from theory.path_kernels import Features, store_path_kernels
 
 
@@ -184,20 +183,6 @@ def test_value_slope_and_curvature(name, rng):
     received = np.einsum("abcd,kab,lcd->kl", energy.curvature, deviations, deviations)
     second = jax.hessian(lambda e: plain(overlap + jnp.tensordot(e, jnp.asarray(deviations), 1)))
     close(received, second(jnp.zeros(len(deviations))))
-
-
-@CASES
-def test_third_derivatives(name, rng):
-    problem, overlap, energy = energy_around(name, rng)
-    plain, deviations = plain_energy(problem), random_covariance(len(overlap), rng)[0][:5]
-
-    def along(e):
-        return plain(overlap + jnp.tensordot(e, jnp.asarray(deviations), 1))
-
-    expected = jax.jit(jax.jacfwd(jax.hessian(along)))(jnp.zeros(len(deviations)))
-    flat = deviations.reshape(len(deviations), -1)
-    received = np.einsum("xyz,kx,ly,mz->klm", third_of_energy(energy), *(flat,) * 3, optimize=True)
-    close(received, expected)
 
 
 @CASES

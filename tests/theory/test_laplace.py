@@ -120,17 +120,6 @@ def test_moments_of_the_order_parameters(name, rng):
     close(around.averages.covariance, expected)
 
 
-def test_density_is_normalised(rng):
-    """∫ exp(−Φ) dx = p(y), by the trapezoidal rule in two coordinates."""
-    problem, test = scalar_problem(rng)
-    posterior = LogPosterior(problem)
-    grid = np.linspace(-8.0, 8.0, 41)
-    values = [posterior.value_and_gradient(np.array([a, b]))[0] for a in grid for b in grid]
-    received = np.log(np.sum(np.exp(-np.array(values)))) + 2.0 * np.log(grid[1] - grid[0])
-    expected = exact_scalar_posterior(problem, test).log_evidence
-    assert received == pytest.approx(expected, abs=1e-6)
-
-
 # --- the log evidence at the saddle point: exact without data, of order 1/N with them
 
 

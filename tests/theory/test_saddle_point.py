@@ -1,4 +1,4 @@
-"""The saddle point: its equations, its minimum, its limits, and what is said without it."""
+"""The saddle point: its equations, its minimum, its limit, and what is said without it."""
 
 from dataclasses import replace
 from functools import partial
@@ -11,14 +11,12 @@ import scipy.optimize
 import scipy.stats
 
 from tests.dense import dense_kernel
-from tests.problems import ARCHITECTURES, order_parameters_of, random_network_data, random_problem
+from tests.problems import ARCHITECTURES, order_parameters_of, random_problem
 from theory import (
     Architecture,
     LearningProblem,
     OrderParameters,
-    Predictor,
     SaddlePointStatus,
-    predict,
     solve_saddle_point,
 )
 from theory import saddle_point as saddle_point_module
@@ -223,7 +221,7 @@ def test_of_several_starts_the_lowest_minimum_is_kept():
     )
 
 
-# --- limits and symmetries of the theory
+# --- the limit of the theory
 
 
 def scaled_widths(problem, width):
@@ -246,32 +244,3 @@ def test_infinite_width_is_gp_regression(name, rng):
     far, near = distance(10**6), distance(10**8)
     assert near < 1e-5
     assert 0.005 * far < near < 0.02 * far
-
-
-def test_rotated_outputs_rotate_the_order_parameters(rng):
-    """Y → Y Rᵀ turns U_l into (1 ⊗ R) U_l (1 ⊗ Rᵀ) and m into R m."""
-    problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng)
-    arch = problem.architecture
-    attended_test = random_network_data(arch, rng, examples=3).attended
-    rotation = scipy.stats.ortho_group(arch.outputs, seed=4).rvs()
-    turned = replace(problem, labels=problem.labels @ jnp.asarray(rotation).T)
-    plain_saddle, turned_saddle = solve_saddle_point(problem), solve_saddle_point(turned)
-    error = sum(
-        2 * s.gradient_norm / s.smallest_hessian_eigenvalue for s in (plain_saddle, turned_saddle)
-    )
-    for plain, received in zip(
-        plain_saddle.order_parameters.matrices, turned_saddle.order_parameters.matrices, strict=True
-    ):
-        both = np.kron(np.eye(len(plain) // arch.outputs), rotation)
-        expected = both @ np.asarray(plain) @ both.T
-        limit = 10 * np.abs(expected).max() * (error + 100 * np.finfo(float).eps)
-        np.testing.assert_allclose(received, expected, rtol=0, atol=limit)
-    assert np.abs(plain - received).max() > 1e-3, "the rotation must be visible in U_a"
-    plain_mean, _ = predict(
-        Predictor.for_examples(problem, attended_test), plain_saddle.order_parameters.factors[0]
-    )
-    turned_mean, _ = predict(
-        Predictor.for_examples(turned, attended_test), turned_saddle.order_parameters.factors[0]
-    )
-    scale = 100 * (error + 100 * np.finfo(float).eps) / problem.temperature
-    np.testing.assert_allclose(turned_mean, plain_mean @ rotation.T, rtol=0, atol=scale)
