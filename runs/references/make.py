@@ -33,15 +33,18 @@ from runs.references.values import (
     stored_predictor,
     write,
 )
-from sampler.analysis.functionals import PREDICTOR
+from sampler.analysis.functionals import PREDICTOR, slowest_directions
 from sampler.api.references import BEYOND, Reference, arrays_of, plain_density
 from sampler.errors import RequeueError
 from sampler.mcmc.marginal_likelihood import bridge_evidence
 from sampler.posterior.order_parameters import stored_sites
+from theory.architecture import order_parameter_names
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parent / "results" / "references"
 TESTS, CHECKS, SEEDS = 20, 5, (0, 1)
+# Of the draws that say which directions are slow; values of these directions come from other ones.
+SEED_OF_DIRECTIONS = 300
 # Share of z within 2 below which a problem is repeated, and then open. 95 % are expected over all
 # problems, not of each: where U_1 is a number all functionals are functions of it, so that one of
 # the seven statistics beyond 2, which three in ten problems have, is beyond it in all of them. Two
@@ -65,6 +68,17 @@ def drawn(recipe, folder, one, **settings):
         chosen = predictor.values[:, :, one.record["test_inputs"]]
         values[PREDICTOR] = chosen.reshape(*chosen.shape[:2], -1).astype(float)
     return values, tree
+
+
+def directions_of(recipe, folder, layers):
+    """Slowest directions of the order parameters, by draws that nothing else is taken from."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sampler.ReliabilityWarning)
+        settings = {"seed": SEED_OF_DIRECTIONS, "evidence": False, "draws": 300}
+        tree = sampler.sample(recipe, out=folder / "directions", progress=False, **settings)
+    names = order_parameter_names(layers)
+    posterior = tree["posterior"]
+    return slowest_directions({name: posterior[name].values for name in names})
 
 
 def second_method(kind, one, folder, seed):
@@ -245,7 +259,10 @@ def make(name):
     if record["open"]:
         write(target, record)
         return
-    one, folder = Reference(name, record), RESULTS / f"{name}-{recipe.hash8}"
+    folder, sizes = RESULTS / f"{name}-{recipe.hash8}", record["sizes"]
+    if recipe.has_theory and sizes["N"] and sizes["paths"] * sizes["outputs"] > 1:
+        record["directions"] = directions_of(recipe, folder, sizes["depth"])
+    one = Reference(name, record)
     for seed in SEEDS:
         first, tree = drawn(recipe, folder / f"first_{seed}", one, seed=seed)
         second, evidence, beside = second_method(record["second"], one, folder, seed)

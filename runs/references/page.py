@@ -102,7 +102,7 @@ def theories(found: list[dict]) -> Table:
 
 
 def samplers(found: list[dict]) -> Table:
-    lines = [["problem", "weights", "sampler", "version", "seconds", "gradients",
+    lines = [["problem", "weights", "sampler", "version", "gradients",
               "for an effective draw", "worst R-hat", "means off by", "largest z"]]  # fmt: skip
     for one in found:
         seen = one.get("agreement", {})
@@ -111,16 +111,16 @@ def samplers(found: list[dict]) -> Table:
             each = seen["gradients"] / seen["fewest_effective"]
             lines.append([
                 f"`{one['name']}`", size, "NumPyro NUTS, ten chains", library,
-                f"{seen['seconds']:,}", f"{seen['gradients']:,}", f"{each:,.0f}",
+                f"{seen['gradients']:,}", f"{each:,.0f}",
                 cell(seen["worst_r_hat"], 3), "—", cell(seen["largest"], 1),
             ])  # fmt: skip
         for name, seen in one.get("samplers", {}).items():
             label = [f"`{one['name']}`", f"{one['sizes']['weights']:,}", SAMPLERS[name]]
             if "failed" in seen:
-                lines.append([*label, "—", f"failed: {seen['failed']}", *["—"] * 5])
+                lines.append([*label, "—", f"failed: {seen['failed']}", *["—"] * 4])
                 continue
             lines.append([
-                *label, seen["version"], f"{seen['seconds']:,.0f}", f"{seen['gradients']:,}",
+                *label, seen["version"], f"{seen['gradients']:,}",
                 f"{seen['gradients_per_draw']:,.0f}", cell(seen["worst_r_hat"], 3),
                 f"{cell(seen['root_mean_square'], 3)} sd", cell(seen["largest"], 1),
             ])  # fmt: skip

@@ -8,16 +8,20 @@ the order parameters, or hidden weights, everything here follows from the kernel
     energy       ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y
     accuracy     share of test inputs whose class m(x) gets right
 
+Of the order parameters themselves: elements, traces, and of each matrix the linear function that
+relaxes most slowly (`slowest_directions`).
+
 This is NumPy, one example after the other, and shares nothing with the density of any sampler.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import eigh
 from scipy.stats import beta
 
 from sampler.mcmc.convergence import mean_ess
@@ -46,6 +50,8 @@ class FunctionalsOfData:
                  network that is no sum over paths
     labels_test  [example, output]
     scale        σ_0²/(D Π)
+    directions   coefficients of the stored elements of order parameters, by their names: one
+                 linear function of each
     """
 
     labels: Float[np.ndarray, "example output"]
@@ -53,6 +59,7 @@ class FunctionalsOfData:
     temperature: float
     attended: Float[np.ndarray, "both path channel"] | None = None
     scale: float = 1.0
+    directions: Mapping[str, list[float]] = field(default_factory=dict)
 
     @property
     def outputs(self) -> int:
@@ -124,6 +131,8 @@ class FunctionalsOfData:
         ]
         matrices = {n: np.asarray(draws[n], float) for n in draws if "order_parameter" in n}
         found = elements_of(matrices)
+        if self.directions:
+            found["slowest"] = along(self.directions, found)
         return found | self.joined(parts, leading) | self.others(draws, leading)
 
     def of_kernels(
@@ -180,6 +189,53 @@ def elements_of(matrices: Mapping[str, np.ndarray]) -> Values:
         traces = [np.trace(matrix, axis1=-2, axis2=-1) for matrix in larger]
         found["trace"] = np.stack(traces, axis=-1)
     return found
+
+
+def along(
+    directions: Mapping[str, list[float]], elements: Mapping[str, np.ndarray]
+) -> Float[np.ndarray, "*leading direction"]:
+    """Linear functions of the stored elements of order parameters, one for each of these."""
+    return np.stack([elements[name] @ np.array(own) for name, own in directions.items()], axis=-1)
+
+
+def slowest_directions(matrices: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
+    """Of each order parameter the linear function Tr A U_l that samplers of weights find slow.
+
+    Given U_{l+1}, U_l = (1/N) Σ v_j v_jᵀ with columns v_j of the covariance S = σ² 1 ⊗ U_{l+1}.
+    Where the weights of this layer diffuse in the metric of their prior, Tr A U_l relaxes at a
+    rate of at most E|∇ Tr A U_l|²/Var Tr A U_l, and |∇ Tr A U_l|² = (4/N) Tr A U_l A S. A is
+    where this is smallest, among matrices of the stored elements.
+
+    matrices  draws [chain, draw, row, row] of U_1, U_2 … U_a, in this order, by name
+    Returns coefficients of the stored elements, by name, the largest being 1: none of a number,
+    or of what does not vary.
+    """
+    draws = {name: one.reshape(-1, *one.shape[2:]) for name, one in matrices.items()}
+    chosen = stored_elements({name: one.shape[-1] for name, one in draws.items()})
+    names, found = list(draws), {}
+    for name, above in zip(names, [*names[1:], None], strict=True):
+        U = draws[name]
+        rows, places = U.shape[-1], np.transpose(chosen[name])
+        spread = np.atleast_2d(np.cov(U[:, *places], rowvar=False))
+        if rows == 1 or not np.any(spread):
+            continue
+        of_layer = np.eye(1)[None] if above is None else draws[above]
+        S = np.kron(np.eye(rows // of_layer.shape[-1]), of_layer)
+        slopes = sum(mean_slopes(U[part], S[part if above else slice(None)], places) * len(U[part])
+                     for part in slices(len(U)))  # fmt: skip
+        slowest = eigh(spread, slopes / len(U))[1][:, -1]
+        slowest /= slowest[np.abs(slowest).argmax()]
+        found[name] = [float(f"{one:.4f}") for one in slowest]
+    return found
+
+
+def mean_slopes(
+    U: Float[np.ndarray, "draw row row"], S: np.ndarray, places: np.ndarray
+) -> Float[np.ndarray, "element element"]:
+    """E Tr B_e U B_f S, where Tr B_e U is the element e of the symmetric matrix U."""
+    (i, j), (k, m) = places[:, :, None], places[:, None, :]
+    return sum((U[:, b, c] * S[:, d, a]).mean(axis=0)
+               for a, b in ((i, j), (j, i)) for c, d in ((k, m), (m, k))) / 4  # fmt: skip
 
 
 # --- expectations, with their errors

@@ -18,6 +18,7 @@ from sampler.analysis.functionals import (
     Expectations,
     FunctionalsOfData,
     Values,
+    along,
     deviations,
     expectations_of_chains,
     expectations_of_predictor,
@@ -238,6 +239,10 @@ class Reference:
         chosen = stored_elements({name: len(one) for name, one in matrices.items()})
         for name, places in chosen.items():
             predicted[name] = (matrices[name][tuple(np.transpose(places))], 0)
+        directions = self.data.directions
+        if directions and directions.keys() <= predicted.keys():
+            elements = {name: values for name, (values, _) in predicted.items()}
+            predicted["slowest"] = along(directions, elements), 0
         known = np.isfinite(matrices.get("order_parameter", np.nan)).all()
         if known and self.data.attended is not None:
             kernels = self.data.kernels(matrices["order_parameter"][None])
@@ -396,7 +401,10 @@ def functionals_data(record: Mapping[str, Any], arrays: Mapping[str, Any]) -> Fu
         scale = network["variances"][0] / math.prod(attended.shape[1:])
     labels = arrays["labels_train"].reshape(len(arrays["labels_train"]), -1)
     labels_test = arrays["labels_test"].reshape(len(arrays["labels_test"]), -1)[chosen]
-    return FunctionalsOfData(labels, labels_test, network["temperature"], attended, scale)
+    directions = record.get("directions", {})
+    return FunctionalsOfData(
+        labels, labels_test, network["temperature"], attended, scale, directions
+    )
 
 
 def functionals_of_weights(

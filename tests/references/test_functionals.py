@@ -1,5 +1,7 @@
 """Functionals of draws against their definitions, and expectations against simulation."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -13,6 +15,7 @@ from sampler.analysis.functionals import (
     expectations_of_predictor,
     expectations_of_weighted,
     quantile_errors,
+    slowest_directions,
     stored_elements,
     weighted_quantiles,
 )
@@ -73,6 +76,52 @@ def test_functionals_are_those_of_their_definitions(problem, matrices):
 def test_of_large_order_parameters_diagonals_are_stored():
     assert len(stored_elements({"a": 13})["a"]) == 91
     assert stored_elements({"a": 14, "b": 1}) == {"a": [(i, i) for i in range(14)], "b": [(0, 0)]}
+
+
+@pytest.mark.parametrize("heads", [2, 7])
+def test_no_linear_function_of_an_overlap_relaxes_more_slowly(heads, rng):
+    """Var Tr A U/E|∇ Tr A U|² by automatic differentiation with respect to weights, as drawn.
+
+    With seven heads and two outputs diagonals are stored alone.
+    """
+    draws, width, outputs = 400, 5, 2
+    readout = rng.standard_normal((draws, outputs, width)) * np.array([[1.0], [2.0]])
+    values = rng.standard_normal((draws, heads, width, width))
+
+    def overlap(readout, values):
+        rows = jnp.einsum("ri,hij->hrj", readout, values) / np.sqrt(width)
+        rows = rows.reshape(heads * outputs, width)
+        return rows @ rows.T / width
+
+    def top(readout, _):
+        return readout @ readout.T / width
+
+    matrices = {"order_parameter": overlap, "readout_order_parameter": top}
+    seen = {name: jax.vmap(of)(readout, values)[None] for name, of in matrices.items()}
+    found = slowest_directions({name: np.asarray(one) for name, one in seen.items()})
+    assert found.keys() == matrices.keys()
+    chosen = stored_elements({name: one.shape[-1] for name, one in seen.items()})
+    for (name, of), weights in zip(matrices.items(), (1, 0), strict=True):
+        rows, columns = np.transpose(chosen[name])
+        jacobian = jax.vmap(jax.jacobian(lambda *w: of(*w)[rows, columns], weights))  # noqa: B023
+        slopes = np.asarray(jacobian(readout, values)).reshape(draws, len(rows), -1)
+        elements = np.asarray(seen[name])[0][:, rows, columns]
+
+        def time(a, elements=elements, slopes=slopes):
+            return np.var(elements @ a) / np.mean(np.sum((a @ slopes) ** 2, axis=-1))
+
+        direction = np.array(found[name])
+        assert np.abs(direction).max() == 1
+        others = direction + rng.choice([0.01, 0.1, 10.0], (300, 1)) * rng.standard_normal(
+            (300, len(rows))
+        )
+        assert max(map(time, others)) < time(direction) * (1 + 1e-6)
+
+
+def test_an_overlap_that_is_a_number_or_fixed_has_no_direction(rng):
+    numbers = rng.random((2, 9, 1, 1))
+    fixed = np.broadcast_to(np.eye(2), (2, 9, 2, 2))
+    assert slowest_directions({"order_parameter": fixed, "readout_order_parameter": numbers}) == {}
 
 
 def test_errors_of_chains_are_those_of_repeated_chains(rng):
