@@ -129,6 +129,9 @@ def test_the_largest_set_is_along_taylor_importance_within_the_limit():
     assert largest(limit=0.2).attrs["count"] == 2
     assert largest("loss", 4 * 14 / EXAMPLES).attrs["count"] == 3
     assert len(order_of(largest(emptied=False))) == 3
+    # Examples that measure the cost have no say in the order.
+    measured = largest(test=labelled(importance=(1.0, 2.0, 3.0, 4.0, 5.0)))
+    assert order_of(measured) == order_of(found)
 
 
 def test_without_gradients_heads_go_in_order_of_magnitude():
