@@ -174,6 +174,10 @@ def test_a_model_that_tells_nothing_is_doubted():
 
     assert doubt_of_model(largest(test=LabelledModel(Guesses(), LABELS, "squared")))
     assert not doubt_of_model(largest())
+    # Half of the examples are of the most frequent class; a deviation of 100 answers is 5 of them.
+    for right, doubted in ((52, True), (59, True), (61, False)):
+        known = {"whole_accuracy": right / 100, "most_frequent_class": 0.5, "examples": 100}
+        assert bool(doubt_of_model(xr.Dataset(attrs=known))) == doubted, right
 
 
 def test_the_text_of_a_set_has_its_costs_on_both_splits():
