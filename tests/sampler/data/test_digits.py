@@ -37,6 +37,24 @@ def test_labels_are_those_of_the_drawings():
     assert not np.array_equal(task.train.inputs, other.train.inputs)
 
 
+@pytest.mark.parametrize(
+    ("train", "validation", "test"), [(848, 50, 2), (2, 50, 899), (1000, 0, 797)]
+)
+def test_no_drawing_is_in_two_splits_however_large_they_are(train, validation, test):
+    """Of the 1797 drawings; with one example more two splits would share one."""
+    sizes = {"examples_train": train, "examples_validation": validation, "examples_test": test}
+    task = task_of(**sizes)
+    splits = [split for split in task.splits if split is not None]
+    drawings = [{one.tobytes() for one in split.inputs.sum(axis=1)} for split in splits]
+    assert [len(split.labels) for split in splits] == [
+        one for one in (train, test, validation) if one
+    ]
+    assert len(set.union(*drawings)) == train + validation + test
+    larger = "examples_train" if train == max(sizes.values()) else "examples_test"
+    with pytest.raises(InputError, match="1797 images"):
+        task_of(**sizes | {larger: sizes[larger] + 1})
+
+
 def test_heads_attend_what_their_names_say():
     """Columns are softmax over keys of the logits in words, computed pair by pair."""
     beta = 7.0
