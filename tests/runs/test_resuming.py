@@ -101,7 +101,8 @@ LEARNED = SMALLEST.replace('[["good", "uniform"]', '[["learned", "learned"]')
 KINDS = {
     "chains": Kind(TINY_SAMPLED.replace("draws = 6", "draws = 11"), 3,
                    few="sampler.draws=6", prepare=thinned),
-    "trusted": Kind(f"{TINY}warmup = 100\nmax_draws = 1200\n", 4),
+    # Between two checks that pass, by which it ends.
+    "trusted": Kind(f"{TINY}warmup = 100\nmax_draws = 1200\n", 17),
     "repetitions": Kind(f'{TINY}particles = 32\nuntil = "draws"\nrepetitions = 6\n', 9,
                         few="sampler.repetitions=5", more=1, prepare=left_open),
     "plug-in": Kind(f'{TINY}algorithm = "metropolis"\nspace = "weights"\nchains = 2\n'

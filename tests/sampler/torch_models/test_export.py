@@ -65,13 +65,17 @@ def test_heads_are_called_by_layer_and_number_where_some_are_left_out(model, tmp
     assert (part.test.attention[0][:, 2] == np.eye(TOKENS)).all()
 
 
-def test_sequences_of_batches_have_their_own_lengths(tmp_path):
-    """Shorter ones have 0 behind them; attention is that of each batch alone."""
+@pytest.mark.parametrize("listed", [False, True])
+def test_sequences_of_batches_have_their_own_lengths(listed, tmp_path):
+    """Shorter ones have 0 behind them; attention is that of each batch alone, also of lists."""
     model, long = family("encoder").model, examples(3)
     short = long[0][:2, : TOKENS - 1], long[1][:2]
+    given = [(list(inputs) if listed else inputs, labels) for inputs, labels in (short, long)]
     for suffix in ("npz", "h5"):
         path = tmp_path / f"both.{suffix}"
-        found = read_arrays(export_attention(path, model, train=[short, long], test=long)).train
+        found = read_arrays(export_attention(path, model, train=given, test=long)).train
+        np.testing.assert_array_equal(found.inputs[2:], long[0])
+        np.testing.assert_array_equal(found.labels[:, 0], [-1, 1, -1, 1, -1])
         assert found.lengths.tolist() == [TOKENS - 1] * 2 + [TOKENS] * 3
         recorded = record_attention(model, short[0])
         for layer, expected in zip(found.attention, recorded.attention, strict=True):
