@@ -112,7 +112,8 @@ KINDS = {
         1, few="sampler.draws=20", prepare=registered),
     "learned": Kind(f"{LEARNED}[sampler]\n{HMC}chains = 2\ndraws = 11\nweight_draws = 2\n", 3,
                     few="sampler.draws=6"),
-    "training": Kind("", 3, "train", "model.npz"),
+    # At step 100, twenty after the last validation: each chunk is asked twice.
+    "training": Kind("", 5, "train", "model.npz"),
     "streamed": Kind(TINY.replace("examples_train = 6", "examples_train = 1100"), 3, "solve",
                      "theory.nc", prepare=streamed, folder=ROWS_FOLDER),
 }  # fmt: skip

@@ -104,6 +104,20 @@ def test_a_bound_of_one_element_is_that_of_a_difference_of_one_number():
 
 
 @pytest.mark.parametrize(
+    ("weights", "state"),
+    [([0.15] * 6 + [0.01] * 10, "resolved"), ([1 / 7] * 7, "not enough draws")],
+)
+def test_that_repetitions_are_enough_is_asked_of_their_number(weights, state, rng):
+    """Sixteen that are worth 7.4 are enough, seven alike are not; eight are needed."""
+    weights = np.array(weights)
+    means = 10.0 + 0.01 * rng.standard_normal((len(weights), 2))
+    assert 1 / np.sum(weights**2) < 8
+    received = difference_of(np.full(2, 6.0), Averages(weights).of_means(means))
+    assert received["state"] == state
+    assert received["difference"] == pytest.approx(0.4, rel=0.01)
+
+
+@pytest.mark.parametrize(
     ("mcse", "degrees", "state"),
     [
         (0.001, 39, "resolved"),

@@ -191,6 +191,23 @@ def test_of_fewer_draws_than_asked_for_all_weights_are_kept(space, recipe_file, 
     assert command("resume", run, "--more", 3 - made) == ExitCode.BAD_INPUT
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_weights_that_are_kept_are_those_of_the_draws_that_they_name(recipe_file, tmp_path):
+    """U_a = a aᵀ/N by the stored readout, of the same chain and draw."""
+    asked = ["sampler.algorithm=hmc", "sampler.leapfrog_steps=2", "sampler.chains=2"]
+    asked += ["sampler.space=weights", "sampler.weight_draws=2", "sampler.draws=11"]
+    asked += ["sampler.warmup=4", "sampler.thinning=1"]
+    run = tmp_path / "run"
+    assert command("sample", recipe_file, "--out", run, *settings(*asked)) == FAILED
+    drawn = read_draws(run)
+    readout = drawn["posterior_weights"]["a"]
+    assert readout.sizes["draw"] == 2
+    named = drawn["posterior"]["readout_order_parameter"].sel(draw=readout["draw"])
+    expected = np.mean(readout.values[:, :, 0].astype(float) ** 2, axis=-1)
+    assert_equal_in_float32(named.values.reshape(expected.shape), expected)
+
+
 # --- repetitions of tempered particles
 
 FEW = ("sampler.algorithm=tempered", "sampler.particles=32", "sampler.space=order_parameters")

@@ -4,15 +4,18 @@ from dataclasses import replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
 from sampler.data.examples import Examples
+from sampler.posterior.given import left_out_labels
 from sampler.problem import Problem, attended_blocks
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from theory import Combinations, Features, Predictor, compress
+from theory.leave_one_out import LeftOut
 
 DRAWS = 20_000
 
@@ -74,6 +77,22 @@ def test_labels_given_the_others_have_the_law_of_a_refit(compressed, rng):
     law = scipy.stats.multivariate_normal(mean, covariance)
     likelihood = space.observe(jax.random.key(0), position)["log_likelihood"][0]
     assert float(likelihood) == pytest.approx(law.logpdf(problem.labels[0]), rel=1e-5)
+
+
+def test_left_out_labels_of_several_outputs_have_their_covariance():
+    """Of two outputs that go together: each entry within 4.5 of its errors."""
+    covariance, mean = np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([0.5, -1.0])
+    labels = np.array([[1.0, 3.0]])
+    precision = np.linalg.inv(covariance)
+    alpha = precision @ (labels[0] - mean)
+    left_out = LeftOut(jnp.asarray(alpha[None]), jnp.asarray(precision[None]))
+    keys = jax.random.split(jax.random.key(3), DRAWS)
+    drawn = jax.vmap(lambda key: left_out_labels(key, left_out, jnp.asarray(labels)))(keys)
+    drawn = np.asarray(drawn, float)[:, 0]
+    variance = np.diagonal(covariance)
+    assert_within_mcse(drawn.mean(axis=0), mean, np.sqrt(variance / DRAWS))
+    error = np.sqrt((np.outer(variance, variance) + covariance**2) / DRAWS)
+    assert_within_mcse(np.cov(drawn.T), covariance, error)
 
 
 # --- draws without data: order parameters and labels have the moments of their prior

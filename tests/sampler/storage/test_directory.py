@@ -28,7 +28,7 @@ from sampler.storage.directory import (
 )
 from sampler.storage.files import UNFINISHED
 from sampler.storage.fingerprint import carries, determining, differences, stamp
-from sampler.storage.manifest import read_manifest
+from sampler.storage.manifest import most_memory, read_manifest
 from sampler.storage.run_directory import RunDirectory, opened_directory
 from tests import ROOT
 from tests.commands import SMALLEST
@@ -111,6 +111,11 @@ def test_a_sweep_may_grow_in_its_directory_and_loses_no_finished_point(load, tmp
         claim(directory, grid(widths))
     claim(point_directory(directory, "network.widths=5"), load("network.widths=5"), ExitCode.OK)
     claim(directory, grid([9, 5]))
+    begun_only = point_directory(directory, "network.widths=9")
+    with pytest.raises(RequeueError), begun(begun_only, load("network.widths=9")):
+        raise RequeueError("SIGTERM")
+    for widths in ([5], [9, 5]):  # what came to no end may be taken out
+        claim(directory, grid(widths))
     others = [grid([9]), grid([9, 5], "sampler.draws=20"), grid([9, 5], "sweep.sampler.seed=[0]")]
     for other in (*others, load()):
         with pytest.raises(InputError) as refused:
@@ -239,3 +244,11 @@ def test_a_directory_is_held_until_its_process_is_killed(tmp_path):
     with pytest.raises(ZeroDivisionError), locked(tmp_path):
         raise ZeroDivisionError
     assert not is_held(tmp_path)
+
+
+def test_the_most_memory_is_that_of_pages_that_were_written():
+    """Not that of addresses: an array of four gigabytes that nothing was written to has none."""
+    before, addresses = most_memory(), np.empty(2**32, np.uint8)
+    assert most_memory() - before < 2**28
+    addresses[: 2**29] = 1
+    assert most_memory() > 2**29
