@@ -152,12 +152,12 @@ def one_by_one(space, points, numbers):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["order_parameters", "hidden_weights", "weights"])
 def test_what_overlaps_do_not_tell_is_observed_of_all_draws(name):
-    """Where they do, large predictors are those of every eighth draw."""
-    space, first = space_named(name), FIRST
+    """Where they do, large predictors are those of every eighth draw from the first of a chain."""
+    space, first, begins = space_named(name), FIRST, FIRST - 3
     points, numbers = points_of(space), first + np.arange(OBSERVED)
     assert LARGE * ARCHITECTURE.outputs >= MANY_NUMBERS
-    found = Observer.of(space, SETTINGS)(points, first)
-    expected, due = one_by_one(space, points, numbers), numbers % EVERY == 0
+    found = Observer.of(space, SETTINGS)(points, first, begins)
+    expected, due = one_by_one(space, points, numbers), (numbers - begins) % EVERY == 0
     thinned = ["predictor", "predictor_mean", "predictor_variance"]
     thinned = thinned if name == "order_parameters" else []
     predictors = {n: expected.pop(n) for n in thinned}

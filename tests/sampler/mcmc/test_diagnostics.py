@@ -191,7 +191,7 @@ def test_saturated_trajectories_are_only_remarked_on(rng):
     stored = NUTS.stored({"trajectory_steps": steps})
     np.testing.assert_array_equal(stored["tree_depth"], [[1, 2, 2, 3, 3, 4]])
     statistics["trajectory_steps"] = np.full(LONG, 1023)
-    statistics["n_steps"] = np.full(LONG, 1023)
+    statistics["n_steps"] = np.full(LONG, 5 * 1023)  # of five trajectories one draw is kept
     received = diagnose(draws, statistics, NUTS)
     assert received.passed
     assert received.numbers["saturated_share"] == 1.0

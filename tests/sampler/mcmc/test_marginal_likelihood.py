@@ -19,6 +19,7 @@ from sampler.mcmc.marginal_likelihood import (
     Bridged,
     bridge,
     bridge_evidence,
+    bridge_halves,
     evidence_of_halves,
 )
 from sampler.mcmc.tempered_smc import begin
@@ -79,6 +80,18 @@ def test_chains_that_never_move_are_not_trusted(rng):
     assert not found.trusted
     with pytest.raises(ValueError, match="at least 8"):
         bridge_evidence(space, stuck[:, :7], seed=1)
+
+
+def test_each_half_is_bridged_to_a_proposal_fitted_to_the_other(rng):
+    """Fitted to draws three times as wide, or to its own, it would be another proposal."""
+    space = space_of(scalar_problem(rng)[0])
+    early, late = 0.1 * rng.standard_normal((2, 2, 40, space.size))
+    as_they_are, beside_wide, wide = (
+        bridge_halves(space, np.concatenate(halves, axis=1), seed=1)
+        for halves in ((early, late), (early, 3.0 * late), (3.0 * early, late))
+    )
+    assert beside_wide[0].value != as_they_are[0].value
+    assert wide[1].value != as_they_are[1].value
 
 
 # --- by importance where its weights are good, else by bridge sampling
