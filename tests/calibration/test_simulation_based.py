@@ -38,6 +38,7 @@ from tests.token_networks import (
 from theory import Architecture, LearningProblem
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
+# Of the smallest of all values of a case, by Bonferroni.
 SMALLEST_P = 1e-3
 SPLIT = SplitChain(chains=1, warmup=WARMUP, target_acceptance=0.9, max_steps=64)
 TEMPERED = "tempered"
@@ -204,6 +205,11 @@ def p_values(case: Case, wrong: bool, seed: int, by=None) -> dict[str, float]:
     return found
 
 
+def smallest(values: dict[str, float]) -> float:
+    """The p-value of the smallest of several."""
+    return min(1.0, len(values) * min(values.values()))
+
+
 def cases(wrong: bool) -> list:
     return [
         pytest.param(name, marks=[pytest.mark.nightly] if case.nightly else [])
@@ -215,16 +221,16 @@ def cases(wrong: bool) -> list:
 @pytest.mark.parametrize("name", cases(wrong=False))
 def test_ranks_of_the_truth_are_uniform(name):
     received = p_values(CASES[name], wrong=False, seed=1)
-    assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
+    assert smallest(received) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
 
 
 @pytest.mark.parametrize("name", cases(wrong=True))
 def test_what_is_wrongly_believed_is_found(name):
     received = p_values(CASES[name], wrong=True, seed=2)
-    assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
+    assert smallest(received) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
 
 
 def test_trajectories_that_are_never_refused_are_found():
     chain = Unadjusted(SPLIT.chains, SPLIT.warmup, SPLIT.target_acceptance, SPLIT.max_steps)
     received = p_values(CASES["order parameters, NUTS"], wrong=False, seed=6, by=chain)
-    assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
+    assert smallest(received) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
