@@ -57,11 +57,16 @@ FAR_EVIDENCE = 3.0
 # --- methods: functionals by name as (values, weights), of chains without weights
 
 
-def drawn(recipe, folder, one, **settings):
-    """Functionals of chains, and their tree."""
+def sampled(recipe, folder, **settings):
+    """The tree of a recipe with these settings, whatever its diagnostics say."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampler.ReliabilityWarning)
-        tree = sampler.sample(recipe, out=folder, progress=False, **settings)
+        return sampler.sample(recipe, out=folder, progress=False, **settings)
+
+
+def drawn(recipe, folder, one, **settings):
+    """Functionals of chains, and their tree."""
+    tree = sampled(recipe, folder, **settings)
     values = one.functionals(tree)
     predictor = tree["predictions"].get(PREDICTOR)
     if predictor is not None and values["energy"].shape[:2] == predictor.shape[:2]:
@@ -72,12 +77,9 @@ def drawn(recipe, folder, one, **settings):
 
 def directions_of(recipe, folder, layers):
     """Slowest directions of the order parameters, by draws that nothing else is taken from."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sampler.ReliabilityWarning)
-        settings = {"seed": SEED_OF_DIRECTIONS, "evidence": False, "draws": 300}
-        tree = sampler.sample(recipe, out=folder / "directions", progress=False, **settings)
+    settings = {"seed": SEED_OF_DIRECTIONS, "evidence": False, "draws": 300}
+    posterior = sampled(recipe, folder / "directions", **settings)["posterior"]
     names = order_parameter_names(layers)
-    posterior = tree["posterior"]
     return slowest_directions({name: posterior[name].values for name in names})
 
 
@@ -148,10 +150,7 @@ def tempered_evidence(recipe, folder, space, particles=128):
     only = {"sampler": {**settings, "seed": 200, "until": "draws"}}
     sections = ("name", "task", "attention", "network", "posterior")
     plain = sampler.Recipe(**{key: getattr(recipe, key) for key in sections}, **only)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sampler.ReliabilityWarning)
-        tree = sampler.sample(plain, out=folder / f"tempered_{space}_{particles}", progress=False)
-    return evidence_in(tree)
+    return evidence_in(sampled(plain, folder / f"tempered_{space}_{particles}"))
 
 
 def evidence_in(tree):

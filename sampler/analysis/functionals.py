@@ -219,22 +219,20 @@ def slowest_directions(matrices: Mapping[str, np.ndarray]) -> dict[str, list[flo
         spread = np.atleast_2d(np.cov(U[:, *places], rowvar=False))
         if rows == 1 or not np.any(spread):
             continue
-        of_layer = np.eye(1)[None] if above is None else draws[above]
+        of_layer = np.ones((len(U), 1, 1)) if above is None else draws[above]
         S = np.kron(np.eye(rows // of_layer.shape[-1]), of_layer)
-        slopes = sum(mean_slopes(U[part], S[part if above else slice(None)], places) * len(U[part])
-                     for part in slices(len(U)))  # fmt: skip
-        slowest = eigh(spread, slopes / len(U))[1][:, -1]
-        slowest /= slowest[np.abs(slowest).argmax()]
-        found[name] = [float(f"{one:.4f}") for one in slowest]
+        slopes = sum(sum_of_slopes(U[part], S[part], places) for part in slices(len(U)))
+        slowest = eigh(spread, slopes)[1][:, -1]
+        found[name] = np.round(slowest / slowest[np.abs(slowest).argmax()], 4).tolist()
     return found
 
 
-def mean_slopes(
-    U: Float[np.ndarray, "draw row row"], S: np.ndarray, places: np.ndarray
+def sum_of_slopes(
+    U: Float[np.ndarray, "draw row row"], S: Float[np.ndarray, "draw row row"], places: np.ndarray
 ) -> Float[np.ndarray, "element element"]:
-    """E Tr B_e U B_f S, where Tr B_e U is the element e of the symmetric matrix U."""
+    """Sums over draws of Tr B_e U B_f S, where Tr B_e U is the element e of the symmetric U."""
     (i, j), (k, m) = places[:, :, None], places[:, None, :]
-    return sum((U[:, b, c] * S[:, d, a]).mean(axis=0)
+    return sum((U[:, b, c] * S[:, d, a]).sum(axis=0)
                for a, b in ((i, j), (j, i)) for c, d in ((k, m), (m, k))) / 4  # fmt: skip
 
 
