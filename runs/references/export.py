@@ -85,10 +85,12 @@ def export(one: Reference, folder: Path) -> None:
     if info is None or one.open:
         return
     statistics = folder / "reference_posteriors/summary_statistics"
+    # Element by element what "slowest" is the sum of: these times the elements of this name.
+    slowest = {"slowest": one.record["directions"]} if one.record.get("directions") else {}
     for what, words in STATISTICS.items():
         write(statistics / what / what / f"{posterior}.json", statistic_of(one, what))
         said = {"name": posterior, "comments": f"{words} of functionals, not of weights"}
-        write(statistics / what / "info" / f"{posterior}.info.json", info | said)
+        write(statistics / what / "info" / f"{posterior}.info.json", info | said | slowest)
 
 
 def export_all(folder: Path | str, names: Sequence[str] = ()) -> list[str]:

@@ -32,6 +32,8 @@ SAMPLERS = {
 }  # fmt: skip
 SHOWN = {"order_parameter": "U₁", "predictor_mean": "m", "predictor_variance": "v"}
 BINS = np.arange(-6, 6.5, 0.5)
+# Of chains that are judged to mix.
+BAD_R_HAT = 1.01
 MOST_FAILURES, MOST_CHAINS = 6, 3
 WIDTHS, MOST_WIDTH = (4, 8, 16, 32, 64), 1000
 
@@ -101,30 +103,61 @@ def theories(found: list[dict]) -> Table:
     return lines
 
 
+def scores_of(found: list[dict], sampler: str) -> list[dict]:
+    """What was seen of a sampler, problem by problem, where it did not fail."""
+    every = (one.get("samplers", {}).get(sampler) for one in found)
+    return [score for score in every if score and "failed" not in score]
+
+
 def samplers(found: list[dict]) -> Table:
-    lines = [["problem", "weights", "sampler", "version", "gradients",
-              "for an effective draw", "worst R-hat", "means off by", "largest z"]]  # fmt: skip
-    for one in found:
-        seen = one.get("agreement", {})
-        if seen.get("second") == "weights":
-            size, library = f"{one['sizes']['weights']:,}", one["info"]["versions"]["numpyro"]
-            each = seen["gradients"] / seen["fewest_effective"]
-            lines.append([
-                f"`{one['name']}`", size, "NumPyro NUTS, ten chains", library,
-                f"{seen['gradients']:,}", f"{each:,.0f}",
-                cell(seen["worst_r_hat"], 3), "—", cell(seen["largest"], 1),
-            ])  # fmt: skip
-        for name, seen in one.get("samplers", {}).items():
-            label = [f"`{one['name']}`", f"{one['sizes']['weights']:,}", SAMPLERS[name]]
-            if "failed" in seen:
-                lines.append([*label, "—", f"failed: {seen['failed']}", *["—"] * 4])
-                continue
-            lines.append([
-                *label, seen["version"], f"{seen['gradients']:,}",
-                f"{seen['gradients_per_draw']:,.0f}", cell(seen["worst_r_hat"], 3),
-                f"{cell(seen['root_mean_square'], 3)} sd", cell(seen["largest"], 1),
-            ])  # fmt: skip
+    lines = [["sampler", "version", "problems", "failed", "R-hat above 1.01",
+              "gradients for an effective draw", "means off by", "z within 2",
+              "largest z"]]  # fmt: skip
+    for name, label in SAMPLERS.items():
+        scores = scores_of(found, name)
+        if not scores:
+            continue
+        tried = sum(name in one.get("samplers", {}) for one in found)
+        costs, errors, within = (
+            np.median([score[key] for score in scores])
+            for key in ("gradients_per_draw", "root_mean_square", "within_2")
+        )
+        lines.append([
+            label, ", ".join(sorted({score["version"] for score in scores})), str(tried),
+            str(tried - len(scores)),
+            str(sum(score["worst_r_hat"] > BAD_R_HAT for score in scores)),
+            f"{costs:,.0f}", f"{cell(float(errors), 3)} sd", percent(float(within), 3),
+            cell(max(score["largest"] for score in scores), 1),
+        ])  # fmt: skip
     return lines
+
+
+def costs(found: list[dict]) -> Table:
+    """Gradients for an effective draw of the slowest functional, problem by problem."""
+    lines = [["problem", "weights", *SAMPLERS.values(), "NumPyro NUTS, ten chains"]]
+    for one in found:
+        seen, agreement = one.get("samplers", {}), one.get("agreement", {})
+        cells = [cost(seen.get(name)) for name in SAMPLERS]
+        if agreement.get("second") == "weights":
+            each = agreement["gradients"] / agreement["fewest_effective"]
+            worst = agreement["worst_r_hat"]
+            cells.append(cost({"gradients_per_draw": each, "worst_r_hat": worst}))
+        else:
+            cells.append("—")
+        if set(cells) != {"—"}:
+            lines.append([f"`{one['name']}`", f"{one['sizes']['weights']:,}", *cells])
+    return lines
+
+
+def cost(score: dict | None) -> str:
+    """Gradients for an effective draw, with the worst R-hat where that is too large."""
+    if score is None:
+        return "—"
+    if "failed" in score:
+        return f"failed: {score['failed']}"
+    number = f"{score['gradients_per_draw']:,.0f}"
+    worst = score["worst_r_hat"]
+    return number if worst <= BAD_R_HAT else f"{number} (R-hat {cell(worst, 3)})"
 
 
 def family_of(one: dict) -> str | None:
@@ -334,6 +367,7 @@ def tables(found: list[dict]) -> dict[str, Table]:
     return {
         "totals": totals(found), "problems": problems(found), "theories": theories(found),
         "exponents": exponents(found), "failures": failures(found), "samplers": samplers(found),
+        "costs": costs(found),
     }  # fmt: skip
 
 

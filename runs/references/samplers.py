@@ -19,13 +19,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 import sampler
+from runs.references.page import BAD_R_HAT
 from runs.references.values import write
 from sampler.mcmc.convergence import bulk_ess, rank_diagnostics
 
 FOLDER = Path(__file__).parent
 CHAINS, WARMUP, DRAWS, KEPT = 4, 500, 500, 100
-# Chains are kept as a picture where they mix worse than this.
-BAD_R_HAT = 1.01
 # Problems of more weights take hours here.
 MOST_WEIGHTS = 3000
 
@@ -98,11 +97,12 @@ def nutpie_nuts(flat, starts, key):
     import nutpie
     from nutpie.compiled_pyfunc import from_pyfunc
 
-    slope, size = jax.jit(jax.value_and_grad(flat)), flat.dimension
+    size = flat.dimension
+    both = jax.jit(lambda point: jnp.append(*jax.value_and_grad(flat)(point)))
 
     def density(point):
-        value, gradient = slope(point)
-        return float(value), np.asarray(gradient)
+        value_and_gradient = np.asarray(both(point))
+        return float(value_and_gradient[0]), value_and_gradient[1:]
 
     model = from_pyfunc(
         size, lambda: density, lambda *seeds: lambda point: {"point": np.array(point)},
@@ -184,6 +184,8 @@ def main():
     parser.add_argument("--samplers", nargs="*", default=list(SAMPLERS), help="all by default")
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    # nutpie calls a function of microseconds a million times: without a thread in between.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     for name in given.names or sampler.references():
         target = FOLDER / f"{name}.json"
         one = sampler.reference(name)
@@ -192,21 +194,23 @@ def main():
         if one.recipe.has_theory and "laplace" not in one.record["theories"]:
             try:
                 one.record["theories"]["laplace"] = laplace(one)
+                write(target, one.record)
             except np.linalg.LinAlgError as problem:  # no minimum, or a flat one
                 print(name, "has no approximation of Laplace:", problem)
-            write(target, one.record)
         for each in given.samplers:
-            known = json.loads(target.read_text(encoding="utf-8"))
-            done = known.setdefault("samplers", {})
-            if each in done or known["sizes"].get("weights", MOST_WEIGHTS + 1) > MOST_WEIGHTS:
+            done = json.loads(target.read_text(encoding="utf-8")).get("samplers", {})
+            if each in done or one.record["sizes"].get("weights", MOST_WEIGHTS + 1) > MOST_WEIGHTS:
                 continue
             try:
-                done[each] = judge(each, one)
+                score = judge(each, one)
             except Exception as problem:
                 print(traceback.format_exc())
-                done[each] = {"failed": type(problem).__name__}
-            write(target, known)
-            print(name, each, done[each], flush=True)
+                score = {"failed": type(problem).__name__}
+            # Read again, as another process may have judged another sampler meanwhile.
+            record = json.loads(target.read_text(encoding="utf-8"))
+            record.setdefault("samplers", {})[each] = score
+            write(target, record)
+            print(name, each, score, flush=True)
 
 
 if __name__ == "__main__":

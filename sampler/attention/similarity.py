@@ -1,16 +1,14 @@
-"""Distance, overlap and entropy of attention matrices, and heads in an order that can be compared.
+"""Distance and entropy of attention matrices, and heads in an order that can be compared.
 
 Of matrices Ω [example, head, key, query], with means over examples and queries t:
 
     distance  d(Ω, Ω') = mean of ½ Σ_s |Ω_st − Ω'_st|, the total variation where columns are laws
-    overlap   q(Ω, Ω') = Σ Ω_st Ω'_st / Σ Ω'_st², sums over examples as well: the share of Ω' in Ω
     entropy   S(Ω) = mean of −Σ_s p_st ln p_st in nats, p_st = |Ω_st| / Σ_s' |Ω_s't|
 
 and between all heads of a network, in Frobenius' norm, of matrices and of their outputs.
 
-The overlap is linear in Ω, 1 for Ω = Ω', and the weight Ω_ct of a token c where Ω' attends to it
-alone. Heads of a layer with the same prior can be exchanged: no two draws have the same order, and
-means over draws need one.
+Heads of a layer with the same prior can be exchanged: no two draws have the same order, and means
+over draws need one.
 """
 
 from collections.abc import Sequence
@@ -39,15 +37,6 @@ def attention_distances(
 
     each = [distances(references[:, n : n + 1]) for n in range(references.shape[1])]
     return xp.stack(each, axis=1)
-
-
-def attention_overlaps(
-    matrices: Float[Array, "example head key query"],
-    references: Float[Array, "example reference key query"],
-) -> Float[Array, "head reference"]:
-    xp = matrices.__array_namespace__()
-    products = xp.einsum("ehkq,erkq->hr", matrices, references)
-    return products / xp.einsum("erkq,erkq->r", references, references)
 
 
 def attention_entropies(matrices: Float[Array, "example head key query"]) -> Float[Array, " head"]:

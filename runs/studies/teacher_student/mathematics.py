@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from sampler.attention.logits import queries_and_keys
-from sampler.attention.similarity import attention_distances, attention_overlaps, matched
+from sampler.attention.similarity import attention_distances, matched
 from sampler.mcmc.tempered import log_mean, repetition_weights
 from theory import (
     Architecture,
@@ -114,6 +114,18 @@ def overlap_of_two_draws(found: SampledHeads) -> float:
     overlaps = [np.mean(list(map(matched_overlap, *pair))) for pair in pairs]
     joint = found.weights * np.roll(found.weights, 1)
     return float(joint @ overlaps / joint.sum())
+
+
+def attention_overlaps(
+    matrices: Float[np.ndarray, "example head key query"],
+    references: Float[np.ndarray, "example reference key query"],
+) -> Float[np.ndarray, "head reference"]:
+    """The share of Ω' in Ω, q = Σ Ω_st Ω'_st / Σ Ω'_st², with sums over examples as well.
+
+    It is linear in Ω, 1 for Ω = Ω', and the weight Ω_ct of a token c where Ω' attends to it alone.
+    """
+    products = np.einsum("ehkq,erkq->hr", matrices, references)
+    return products / np.einsum("erkq,erkq->r", references, references)
 
 
 def matched_overlap(matrices: np.ndarray, reference: np.ndarray) -> float:

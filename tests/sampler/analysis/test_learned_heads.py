@@ -16,7 +16,6 @@ from sampler.analysis.learned_heads import SampledHeads, attention_table, matche
 from sampler.attention.similarity import (
     attention_distances,
     attention_entropies,
-    attention_overlaps,
     matched,
     medoid,
 )
@@ -143,19 +142,16 @@ def random_matrices(heads, seed):
     return columns.swapaxes(-1, -2)
 
 
-def test_distances_and_overlaps_of_heads_are_those_of_loops():
+def test_distances_of_heads_are_those_of_loops():
     """Means over examples and queries of half of Σ |a − b|; entropies of −Σ a ln a."""
     one, other = random_matrices(2, 0), random_matrices(3, 1)
     count = one.shape[0] * one.shape[3]
-    distances, overlaps = attention_distances(one, other), attention_overlaps(one, other)
-    entropies = attention_entropies(one)
+    distances, entropies = attention_distances(one, other), attention_entropies(one)
     for head, reference in np.ndindex(2, 3):
         a, b = one[:, head], other[:, reference]
         columns = [(a[e, :, q], b[e, :, q]) for e, q in np.ndindex(one.shape[0], one.shape[3])]
         distance = sum(sum(abs(x - y)) for x, y in columns) / 2 / count
         assert distances[head, reference] == pytest.approx(distance, rel=1e-12)
-        expected = sum(x @ y for x, y in columns) / sum(y @ y for _, y in columns)
-        assert overlaps[head, reference] == pytest.approx(expected, rel=1e-12)
         entropy = -sum(x @ np.log(x) for x, _ in columns) / count
         assert entropies[head] == pytest.approx(entropy, rel=1e-12)
 
