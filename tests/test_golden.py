@@ -46,7 +46,7 @@ CUTS = "accuracy_diagonal_only"
 # again, `make test-nightly` every problem.
 ALWAYS = (
     "quickstart", "three_layers_unequal", "digits_ten_outputs", "temperature_sampled",
-    "weights_drawn_back", "relu", "folded_examples", "infinite_width_learned",
+    "infinite_width_learned",
 )  # fmt: skip
 # Another space or algorithm each.
 CHOSEN = ("digits.toml", "quickstart.toml", "relu_values.toml", "teacher_student.toml")

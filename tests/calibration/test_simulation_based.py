@@ -212,7 +212,7 @@ def smallest(values: dict[str, float]) -> float:
 
 def cases(wrong: bool) -> list:
     return [
-        pytest.param(name, marks=[pytest.mark.nightly] if case.nightly else [])
+        pytest.param(name, marks=[pytest.mark.nightly] if wrong or case.nightly else [])
         for name, case in CASES.items()
         if case.wrong is not None or not wrong
     ]

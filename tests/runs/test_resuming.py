@@ -141,7 +141,7 @@ def work(request, folder, monkeypatch) -> tuple[Kind, Path, Path]:
     return kind, recipe, whole
 
 
-def of(*names: str):
+def of(*names):
     return pytest.mark.parametrize("work", names, indirect=True)
 
 
@@ -234,7 +234,7 @@ def test_what_is_appended_to_trusted_draws_is_that_of_a_longer_work(work, tmp_pa
     assert_same(directory, longer)
 
 
-@of("chains", "repetitions", "training", "streamed")
+@of("chains", "repetitions", "training", pytest.param("streamed", marks=pytest.mark.nightly))
 def test_where_a_checkpoint_is_damaged_the_other_is_used(work, tmp_path):
     kind, recipe, whole = work
     directory = tmp_path / "run"

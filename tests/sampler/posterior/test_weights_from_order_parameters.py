@@ -30,7 +30,7 @@ SMALL = {
 
 
 # No data to speak of.
-HOT = "one layer, narrow, two outputs", 1e16
+HOT = pytest.param("one layer, narrow, two outputs", 1e16, marks=pytest.mark.nightly)
 
 
 def factors_at(position, chain: WishartChain):
