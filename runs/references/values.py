@@ -206,6 +206,7 @@ def write(target, record):
     """One line for every key; check values and temperatures are kept to the last digit."""
     kept = {key: record[key] for key in ("checks", "network") if key in record}
     lines = (
-        f'"{k}": {json.dumps(v, ensure_ascii=False)}' for k, v in (shortened(record) | kept).items()
+        f'"{key}": {json.dumps(value, ensure_ascii=False, separators=(",", ":"))}'
+        for key, value in (shortened(record) | kept).items()
     )
     target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

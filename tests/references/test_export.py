@@ -60,6 +60,18 @@ def test_an_exported_posterior_has_the_statistics_of_the_reference(folder):
     assert read(statistics / "mean" / "info" / f"{name}.info.json")["checks_made"]
 
 
+def test_the_slowest_functional_is_the_sum_that_is_exported_beside_it(folder):
+    """A mean of a linear function is that function of the means."""
+    statistics = folder / "reference_posteriors/summary_statistics/mean"
+    info = read(statistics / f"info/{PUBLISHED}-attention_network.info.json")
+    found = read(statistics / f"mean/{PUBLISHED}-attention_network.json")
+    means = dict(zip(found["names"], found["mean"], strict=True))
+    for number, (name, coefficients) in enumerate(info["slowest"].items(), start=1):
+        expected = sum(c * means[f"{name}[{n}]"] for n, c in enumerate(coefficients, start=1))
+        assert means[f"slowest[{number}]"] == pytest.approx(expected, rel=1e-6)
+    assert f"slowest[{number + 1}]" not in means
+
+
 def test_an_open_problem_is_exported_without_a_reference_and_one_without_weights_is_not(folder):
     posterior = read(folder / f"posteriors/{OPEN}-attention_network.json")
     assert posterior["reference_posterior_name"] is None
