@@ -211,6 +211,7 @@ def smallest(values: dict[str, float]) -> float:
 
 
 def cases(wrong: bool) -> list:
+    """Those of the wrong say that ranks have power, which changes of the program hardly touch."""
     return [
         pytest.param(name, marks=[pytest.mark.nightly] if wrong or case.nightly else [])
         for name, case in CASES.items()
