@@ -42,8 +42,7 @@ RECORDED = FIRST | MORE["problems"]
 OMNIGLOT = ROOT / "runs" / "omniglot"
 GROUPS = ("leading", "next", "infinite", "infinite_tuned", "exact", "points", "sampled_points")
 CUTS = "accuracy_diagonal_only"
-# A space, an algorithm or a kind of theory each: `make test-slow` makes these
-# again, `make test-nightly` every problem.
+# `make test-slow` makes these again, `make test-nightly` every problem.
 ALWAYS = (
     "quickstart", "three_layers_unequal", "digits_ten_outputs", "temperature_sampled",
     "infinite_width_learned",

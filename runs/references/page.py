@@ -103,30 +103,24 @@ def theories(found: list[dict]) -> Table:
     return lines
 
 
-def scores_of(found: list[dict], sampler: str) -> list[dict]:
-    """What was seen of a sampler, problem by problem, where it did not fail."""
-    every = (one.get("samplers", {}).get(sampler) for one in found)
-    return [score for score in every if score and "failed" not in score]
-
-
 def samplers(found: list[dict]) -> Table:
     lines = [["sampler", "version", "problems", "failed", "R-hat above 1.01",
               "gradients for an effective draw", "means off by", "z within 2",
               "largest z"]]  # fmt: skip
     for name, label in SAMPLERS.items():
-        scores = scores_of(found, name)
+        tried = [one["samplers"][name] for one in found if name in one.get("samplers", {})]
+        scores = [score for score in tried if "failed" not in score]
         if not scores:
             continue
-        tried = sum(name in one.get("samplers", {}) for one in found)
-        costs, errors, within = (
+        each, errors, within = (
             np.median([score[key] for score in scores])
             for key in ("gradients_per_draw", "root_mean_square", "within_2")
         )
         lines.append([
-            label, ", ".join(sorted({score["version"] for score in scores})), str(tried),
-            str(tried - len(scores)),
+            label, ", ".join(sorted({score["version"] for score in scores})), str(len(tried)),
+            str(len(tried) - len(scores)),
             str(sum(score["worst_r_hat"] > BAD_R_HAT for score in scores)),
-            f"{costs:,.0f}", f"{cell(float(errors), 3)} sd", percent(float(within), 3),
+            f"{each:,.0f}", f"{cell(float(errors), 3)} sd", percent(float(within), 3),
             cell(max(score["largest"] for score in scores), 1),
         ])  # fmt: skip
     return lines
@@ -137,13 +131,11 @@ def costs(found: list[dict]) -> Table:
     lines = [["problem", "weights", *SAMPLERS.values(), "NumPyro NUTS, ten chains"]]
     for one in found:
         seen, agreement = one.get("samplers", {}), one.get("agreement", {})
-        cells = [cost(seen.get(name)) for name in SAMPLERS]
+        ten_chains = None
         if agreement.get("second") == "weights":
             each = agreement["gradients"] / agreement["fewest_effective"]
-            worst = agreement["worst_r_hat"]
-            cells.append(cost({"gradients_per_draw": each, "worst_r_hat": worst}))
-        else:
-            cells.append("—")
+            ten_chains = {"gradients_per_draw": each, "worst_r_hat": agreement["worst_r_hat"]}
+        cells = [cost(score) for score in (*map(seen.get, SAMPLERS), ten_chains)]
         if set(cells) != {"—"}:
             lines.append([f"`{one['name']}`", f"{one['sizes']['weights']:,}", *cells])
     return lines

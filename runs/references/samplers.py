@@ -4,7 +4,7 @@
 
 A sampler is a function of at most twenty lines: density, starts and key to draws [chain, draw,
 coordinate] and the number of gradients that these took, warm-up included. Scores are written into
-the JSON file of each problem.
+the JSON file of each problem, and what is there is kept. Above 3,000 weights they may take hours.
 """
 
 import argparse

@@ -5,6 +5,6 @@ layers      the variant of every head, the matrices of a layer, and the weights 
 logits      queries and keys by the form of logits, and the matrices that follow
 learned     heads whose logit weights are sampled, and the prior of these
 sampled     attended inputs as a function of sampled logit weights
-similarity  distance, overlap and entropy of matrices, and heads in matched order
+similarity  distance and entropy of matrices, and heads in matched order
 padding     sequences of unequal length in arrays of one size
 """

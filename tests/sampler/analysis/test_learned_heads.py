@@ -142,7 +142,7 @@ def random_matrices(heads, seed):
     return columns.swapaxes(-1, -2)
 
 
-def test_distances_of_heads_are_those_of_loops():
+def test_distances_and_entropies_of_heads_are_those_of_loops():
     """Means over examples and queries of half of Σ |a − b|; entropies of −Σ a ln a."""
     one, other = random_matrices(2, 0), random_matrices(3, 1)
     count = one.shape[0] * one.shape[3]
